@@ -23,8 +23,12 @@ OPTIONS = {
     "minShared": "1s",
     "minExclusive": "1s",
 }
-WORK = "while :; do if [ -e {flag} ]; then :; else sleep 1; fi; done"
-"""At rest it uses less than 1 % of a CPU: after a start an agent takes more for a wait."""
+WORK = (
+    "while :; do if [ -e {flag} ]; then :; else sleep 0.2; "
+    "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; fi; done"
+)
+"""At rest it uses some per cent of a CPU all the same: an agent that has started anew knows what it
+was promoted with."""
 
 
 @pytest.fixture

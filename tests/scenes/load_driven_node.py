@@ -1,11 +1,12 @@
 """A node with a simulated load, under the controller that gives out CPUs by load.
 
 In the shared pool everybody gets its part of the CPUs and waits for the rest, within its quota; on
-CPUs of its own nobody waits.
+CPUs of its own nobody waits.  As a record does, it keeps the usage with which each was promoted.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -37,6 +38,8 @@ class SimulatedNode:
         self.crowd = 0.0
         self.works: dict[Owner, Work] = {}
         self.own: dict[Owner, CPUSet] = {}
+        self.promoted_with: dict[Owner, float | None] = {}
+        self.since: dict[Owner, float] = {}
         self.memory: Watches = {}
         self.moves: list[tuple[float, Owner, str]] = []
         self.no_fit = 0
@@ -47,12 +50,22 @@ class SimulatedNode:
     def start(self, owner: Owner, work: Work) -> None:
         """A container begins, in the shared pool."""
         self.works[owner] = work
+        self.since[owner] = self._seconds
 
     def end(self, owner: Owner) -> None:
         """A container ends."""
         del self.works[owner]
         self.own.pop(owner, None)
         self.memory = {other: watch for other, watch in self.memory.items() if other != owner}
+
+    def restart(self) -> None:
+        """The controller begins anew, and knows what was kept."""
+        self.memory = {}
+
+    def forget(self) -> None:
+        """It begins anew beside a record of before there was any of that in it."""
+        self.promoted_with, self.since = {}, dict.fromkeys(self.works, math.inf)
+        self.restart()
 
     def skip(self, seconds: float) -> None:
         """The clock jumps."""
@@ -80,6 +93,8 @@ class SimulatedNode:
                         self.no_fit += 1
                         continue
                     self.own[owner] = CPUSet(free[: one.count])
+                    self.promoted_with[owner] = one.used
+                self.since[owner] = self._seconds
                 self.moves.append((self._seconds, owner, type(one).__name__))
 
     def _observed(self) -> dict[Owner, SeenContainer]:
@@ -99,6 +114,8 @@ class SimulatedNode:
                 QOSClass.GUARANTEED,
                 self._load(owner, wants[owner], part),
                 load_driven=self.works[owner].count,
+                promoted_with=self.promoted_with.get(owner) if owner in self.own else None,
+                settled=max(0.0, self._seconds - self.since[owner]),
             )
             for owner in self.works
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import StoreError
 from pinfold.ports.records import (
     Batch,
+    ByLoad,
     DeviceGrant,
     HistoryEntry,
     NodeRecord,
@@ -63,6 +65,7 @@ def pod(label: str, /, **fields: object) -> PodRecord:
         exit_codes={"init": 0, "a": 137},
         memory={"a": (Block((0, 1), "memory", 2**40), Block((1,), "hugepages-2Mi", 2**21))},
         devices={"a": {"example.com/gpu": DeviceGrant(("gpu-1", "gpu-0"), b"\x00\xff")}},
+        load_driven={"a": ByLoad(1.25, 12.5, 99.75, "boot"), "ü": ByLoad()},
     )
     return replace(record, **fields)
 
@@ -91,6 +94,10 @@ async def check_refusals(store: Store) -> None:
         ("65535", Batch(put=(pod("b", assignments={"a": CPUSet([65536])}),))),
         ("constraint", Batch(put=(pod("b", admitted_at=float("nan")),))),
         ("constraint", Batch(put=(pod("b", restarts={"a": -1}),))),
+        ("constraint", Batch(put=(pod("b", load_driven={"": ByLoad()}),))),
+        ("constraint", Batch(put=(pod("b", load_driven={"a": ByLoad(-1.0)}),))),
+        ("constraint", Batch(put=(pod("b", load_driven={"a": ByLoad(at=math.nan)}),))),
+        ("UTF-8", Batch(put=(pod("b", load_driven={"a": ByLoad(boot="\udcff")}),))),
         ("too large", Batch(put=(pod("b", exit_codes={"a": 2**63}),))),
         ("UTF-8", Batch(put=(pod("b", source="/\udcff"),))),
         ("NUMA nodes", Batch(put=(pod("b", memory={"a": (Block((), "memory", 1),)}),))),
@@ -201,6 +208,7 @@ async def _check_every_field(store: Store) -> None:
             memory={nasty: (Block((63, 0), nasty, 0), Block((1,), nasty, 2**63 - 1))},
             devices={nasty: {nasty: DeviceGrant((nasty, "\ud800", ""), bytes(range(256)))}},
             baselines={nasty: odd, "": CPUSet()},
+            load_driven={nasty: ByLoad(1e300, -1.0, 1e300, nasty)},
         ),
         pod("empty texts", reason="", message="", admitted_at=-1.0),
     ]

@@ -61,6 +61,28 @@ DeviceGrants = Mapping[str, DeviceGrant]
 """Resource name -> the devices that a container has of it."""
 
 
+class ByLoad(Struct, frozen=True):
+    """What has to be known later of a container that has its CPUs by load.
+
+    Attributes:
+        used: the CPUs that it used when it was last promoted; None where nobody knows, or it never
+            was.
+        at: when it came to where it is now, CPUs of its own or the shared pool, in seconds since
+            the epoch; 0 where it is where it began.
+        uptime: the same in seconds of ``CLOCK_BOOTTIME``; no change of the clock moves them.
+        boot: the boot that they are of.
+    """
+
+    used: float | None = None
+    at: float = 0.0
+    uptime: float = 0.0
+    boot: str = ""
+
+    def seconds(self, uptime: float, boot: str) -> float:
+        """For how long it is known to be where it is: a boot begins anew."""
+        return max(0.0, uptime - self.uptime) if self.at and boot == self.boot else 0.0
+
+
 class PodRecord(Struct, frozen=True):
     """One pod as the agent remembers it.
 
@@ -69,8 +91,8 @@ class PodRecord(Struct, frozen=True):
     container, ``idle`` those of them on which nothing runs, of containers that are SMT-isolated,
     ``baselines`` those that it was admitted with where it has others now, ``memory`` the memory
     manager's blocks, ``devices`` what plugins gave; ``load_driven`` are the containers that have
-    CPUs of their own by load; ``restarts`` counts attempts by container; times are seconds since
-    the epoch.
+    CPUs of their own by load, with what is known of each; ``restarts`` counts attempts by
+    container; times are seconds since the epoch.
     """
 
     uid: str
@@ -89,7 +111,7 @@ class PodRecord(Struct, frozen=True):
     devices: Mapping[str, DeviceGrants] = field(default_factory=dict)
     baselines: Mapping[str, CPUSet] = field(default_factory=dict)
     idle: Mapping[str, CPUSet] = field(default_factory=dict)
-    load_driven: frozenset[str] = frozenset()
+    load_driven: Mapping[str, ByLoad] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
@@ -117,7 +139,7 @@ class PodRecord(Struct, frozen=True):
             devices={},
             baselines={},
             idle={},
-            load_driven=frozenset(),
+            load_driven={},
         )
 
 

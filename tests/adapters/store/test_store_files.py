@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.store.connection import fill
@@ -19,7 +20,15 @@ from pinfold.adapters.store.place import create
 from pinfold.adapters.store.schema import APPLICATION_ID, MIGRATIONS, check_form, migrate
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import StoreError
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
+from pinfold.ports.records import (
+    Batch,
+    ByLoad,
+    HistoryEntry,
+    NodeRecord,
+    PodPhase,
+    PodRecord,
+    Record,
+)
 from tests.scenes.store_contract import NODE, form_1, load, pod, with_store
 
 SEVERAL = Batch(
@@ -254,6 +263,25 @@ def test_migrations_lead_from_every_form_to_the_newest(tmp_path: Path) -> None:
         database.close()
 
 
+def test_of_a_load_driven_container_of_form_8_only_the_name_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    form_1(path)
+    database = sqlite3.connect(path, isolation_level=None)
+    migrate(database, MIGRATIONS[:8])
+    database.execute("INSERT INTO load_driven SELECT number, 'c' FROM pods WHERE uid = 'v'")
+    database.close()
+    pods = FORM_1_RECORD.pods
+    then = {**pods, "v": replace(pods["v"], load_driven={"c": ByLoad()})}
+    assert load(path) == replace(FORM_1_RECORD, pods=then)
+
+    async def work(store: SQLiteStore) -> None:
+        known = replace(then["v"], load_driven={"c": ByLoad(1.5, 2.5, 3.5, "boot")})
+        await store.commit(Batch(put=(known,)))
+        assert (await store.load()).pods["v"] == known
+
+    with_store(path, work)
+
+
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "db"
     form_1(path)
@@ -287,12 +315,12 @@ def test_a_newer_form_is_refused_and_left_alone(tmp_path: Path) -> None:
         ("PRAGMA application_id = 7", "a database, but not the agent's .name another --state-dir"),
         ("PRAGMA user_version = 0", "form has the number 0"),
         ("PRAGMA user_version = -1", "form has the number -1"),
-        ("DROP TABLE containers", "not as form 8 was made: 'containers'"),
-        ("CREATE TABLE more (x)", "not as form 8 was made: 'more'"),
-        ("DROP INDEX active_names", "not as form 8 was made: 'active_names'"),
+        ("DROP TABLE containers", "not as form 9 was made: 'containers'"),
+        ("CREATE TABLE more (x)", "not as form 9 was made: 'more'"),
+        ("DROP INDEX active_names", "not as form 9 was made: 'active_names'"),
         (
             "CREATE TRIGGER t AFTER INSERT ON history BEGIN DELETE FROM pods; END",
-            "not as form 8 was made: 't'",
+            "not as form 9 was made: 't'",
         ),
     ],
 )
@@ -413,11 +441,16 @@ IGNORE = "PRAGMA ignore_check_constraints = ON"
         ),
         (
             ["DELETE FROM pods WHERE number = 4"],
-            r"table (assignments|containers|memory|devices), a row: not in table pods",
+            r"table (assignments|containers|load_driven|memory|devices), a row: not in table pods",
         ),
         (["UPDATE pods SET name = CAST(x'ff' AS TEXT) WHERE number = 2"], "(?i)utf-8"),
         (["INSERT INTO move VALUES (1, '{}', '{}')"], "table move: .*missing"),
         (["UPDATE assignments SET baseline = 'x'"], "table assignments.*'x'"),
+        (
+            [IGNORE, "UPDATE load_driven SET used = -1 WHERE pod = 2 AND container = 'a'"],
+            "table load_driven, pod 2, container 'a': a usage of -1.0 CPUs",
+        ),
+        (["UPDATE load_driven SET used = 9e999"], "table load_driven, pod .*a usage of inf CPUs"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(tmp_path: Path, statements: list[str], words: str) -> None:
@@ -467,6 +500,9 @@ def test_the_tables_keep_nonsense_out(tmp_path: Path) -> None:
         "UPDATE devices SET resource = ''",
         "UPDATE devices SET ids = '['",
         "UPDATE devices SET response = 'text'",
+        "UPDATE load_driven SET used = -1",
+        "UPDATE load_driven SET at = NULL",
+        "UPDATE load_driven SET container = ''",
         "UPDATE containers SET restarts = -1",
         "UPDATE containers SET exit_code = 'x'",
         "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None', '', ''",

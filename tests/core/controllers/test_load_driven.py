@@ -24,8 +24,23 @@ QUICK = LoadDrivenOptions(use=True)
 OWNER = Owner("a", "c")
 
 
-def seen(at: float, cpus: str = "", load: Load | None = None, count: int = 2) -> Seen:
-    one = SeenContainer(CPUSet.parse(cpus), QOSClass.GUARANTEED, load, load_driven=count)
+def seen(
+    at: float,
+    cpus: str = "",
+    load: Load | None = None,
+    count: int = 2,
+    *,
+    promoted_with: float | None = None,
+    settled: float = 0.0,
+) -> Seen:
+    one = SeenContainer(
+        CPUSet.parse(cpus),
+        QOSClass.GUARANTEED,
+        load,
+        load_driven=count,
+        promoted_with=promoted_with,
+        settled=settled,
+    )
     return Seen(at, CPUSet(range(8)), CPUSet(range(8)), containers={OWNER: one})
 
 
@@ -33,9 +48,15 @@ def looks(options: LoadDrivenOptions, *them: Seen) -> tuple[Watches, list[tuple[
     """The memory after some looks, and who was to move in which of them."""
     memory: Watches = {}
     found = []
+    used = None
     for one in them:
-        memory, proposals = LoadDriven(options).step(memory, one)
+        shown = one.containers[OWNER]
+        if used is not None:
+            shown = replace(shown, promoted_with=used)
+        look = replace(one, containers={OWNER: shown})
+        memory, proposals = LoadDriven(options).step(memory, look)
         found += [(one.at, type(proposal).__name__) for proposal in proposals]
+        used = next((p.used for p in proposals if isinstance(p, Promote)), used)
     return memory, found
 
 
@@ -183,19 +204,54 @@ def test_a_look_without_a_wish_before_the_cpus_come_does_not_forget_the_usage() 
         assert found == [(10, "Promote")]
 
 
-@given(st.floats(0.18, 1.0), st.floats(0.0, 0.1), st.integers(0, 2**32))
-@example(0.2, 0.1, 0)
+@given(st.floats(0.18, 1.0), st.floats(0.0, 0.1), st.integers(0, 2**32), st.booleans())
+@example(demand=0.2, noise=0.1, seed=0, known=False)
 @settings(max_examples=30, deadline=None)
-def test_a_restart_moves_nobody_back_and_forth(demand: float, noise: float, seed: int) -> None:
-    """Who has its CPUs because it waited does not wait any more, and nobody remembers it."""
+def test_a_restart_moves_nobody_back_and_forth(
+    demand: float, noise: float, seed: int, known: bool
+) -> None:
+    """Who has its CPUs because it waited does not wait any more, and not all is on record."""
     node = SimulatedNode(QUICK, cpus=8, seed=seed)
     node.start(OWNER, Work(2, lambda _: demand * 2, noise))
     node.crowd = 24.0
     node.run(300)
     for _ in range(3):
-        node.memory = {}
+        node.restart() if known else node.forget()
         node.run(300)
     assert [what for _, _, what in node.moves] == ["Promote"]
+
+
+@given(st.floats(0.7, 1.0), st.floats(0.0, 0.29), st.integers(1, 59), st.integers(0, 2**32))
+def test_who_has_gone_quiet_is_demoted_after_a_restart_as_without_one(
+    busy: float, quiet: float, after: int, seed: int
+) -> None:
+    """Neither is it waited for that it is busy again, nor do its times begin anew."""
+    moves = []
+    for restarts in (False, True):
+        node = SimulatedNode(QUICK, cpus=8, seed=seed)
+        node.start(OWNER, Work(2, lambda at: 2 * (busy if at < 30 else quiet)))
+        node.run(30 + after)
+        if restarts:
+            node.restart()
+        node.run(90)
+        moves.append(node.moves)
+    without, with_one = ([(what, at) for at, _, what in one] for one in moves)
+    assert [what for what, _ in without] == ["Promote", "Demote"]
+    assert with_one[0] == without[0]
+    # What its load asks for has to last anew, and a first look only begins to count: so the record
+    # knows of a second more.
+    (what, at), (_, would) = with_one[1], without[1]
+    assert what == "Demote"
+    if 30 + after < would:
+        assert at == max(would - 1, 30 + after + 31)
+
+
+def test_minimum_times_hold_over_a_restart() -> None:
+    busy, idle = Load(1.0, usage=2.0), Load(1.0, usage=0.0)
+    assert looks(QUICK, *(seen(at, load=busy, settled=7.0) for at in range(9)))[1][0][0] == 3
+    assert looks(QUICK, *(seen(at, load=busy, settled=2.0) for at in range(9)))[1][0][0] == 8
+    quiet = [seen(at, "2-3", idle, promoted_with=1.5, settled=20.0) for at in range(61)]
+    assert looks(QUICK, *quiet)[1][0] == (40, "Demote")
 
 
 def test_after_a_restart_a_load_that_falls_is_still_demoted() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import POOL_EMPTY
 from pinfold.core.controllers.load_driven import Demote, LoadDriven, Promote
 from pinfold.core.controllers.proposals import Proposal, Rank
-from pinfold.core.controllers.seen import Seen
+from pinfold.core.controllers.seen import Seen, SeenContainer
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions, LoadDrivenOptions, OwnPolicies
 from pinfold.core.moves.owners import Owner
@@ -25,6 +25,7 @@ from pinfold.node.moves.load_driven import LoadDrivenMoves
 from pinfold.node.pod_resources import pod_resources
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import ContainerKey
+from pinfold.ports.records import ByLoad
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, every_death, until_dead
@@ -51,7 +52,12 @@ class LoadDrivenNode(Node, MortalHarness):
     async def promote(self, pod: str = "a", carrier: LoadDrivenMoves | None = None) -> str:
         owner = Owner(f"uid-{pod}", "c0")
         wish = Promote(
-            rank=Rank.LOAD_DRIVEN, why="busy", owners=frozenset({owner}), moves=1, count=2
+            rank=Rank.LOAD_DRIVEN,
+            why="busy",
+            owners=frozenset({owner}),
+            moves=1,
+            count=2,
+            used=1.25,
         )
         return await self._carry_out(wish, carrier)
 
@@ -67,6 +73,14 @@ class LoadDrivenNode(Node, MortalHarness):
             problem = problem or ended.problem
         await self.settle()
         return problem
+
+    def by_record(self, pod: str = "a") -> ByLoad:
+        """What is on record of it."""
+        return self.store.pods[f"uid-{pod}"].load_driven["c0"]
+
+    def seen_one(self) -> SeenContainer:
+        """What a controller is shown of it."""
+        return look(self.books).containers[A]
 
     def quota(self, pod: str = "a") -> int | None:
         return self.cgroups.groups[ContainerKey(f"uid-{pod}", "c0")].placement.limits.cpu_quota
@@ -143,6 +157,50 @@ def test_it_is_told_before_it_loses_its_cpus() -> None:
         assert asyncio.get_running_loop().time() >= began + 3
 
     run(scenario)
+
+
+def test_what_the_next_decision_needs_is_on_record() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "2", grace=3))
+        assert node.by_record() == ByLoad()
+        assert node.seen_one().settled == 0
+        await asyncio.sleep(5)
+        uptime = asyncio.get_running_loop().time()
+        await node.promote()
+        assert replace(node.by_record(), at=0.0) == ByLoad(1.25, uptime=uptime)
+        assert node.by_record().at > 0
+        await asyncio.sleep(5)
+        for _ in range(2):
+            one = node.seen_one()
+            assert (one.promoted_with, one.load_driven) == (1.25, 2)
+            assert one.settled == asyncio.get_running_loop().time() - uptime >= 5
+            await node.kill()
+            node.arm(0, after=False)
+            await node.start()
+        wish = Demote(rank=Rank.LOAD_DRIVEN, why="idle", owners=frozenset({A}), moves=1)
+        assert await node.by_load.carry_out(wish) == ""
+        # Who is told that he will lose them has them so far, and is about to begin anew.
+        assert (node.seen_one().promoted_with, node.seen_one().settled) == (1.25, 0)
+        await goes_on(node)
+        after = node.by_record()
+        assert after.uptime > uptime
+        assert (node.seen_one().promoted_with, node.seen_one().settled < 1) == (None, True)
+        # A promotion that is undone changes nothing of since when it shares.
+        node.cgroups.faults.calls = 0
+        node.cgroups.faults.fail_at = {2}
+        await node.promote()
+        assert node.has() == {}
+        assert node.by_record().uptime == after.uptime
+
+    run(scenario)
+
+
+def test_a_boot_begins_anew() -> None:
+    known = ByLoad(1.0, 50.0, 100.0, "one")
+    assert known.seconds(130.0, "one") == 30
+    assert known.seconds(90.0, "one") == 0
+    assert known.seconds(130.0, "two") == 0
+    assert ByLoad().seconds(130.0, "") == 0
 
 
 def test_if_nothing_fits_it_stays_and_that_is_said_once() -> None:
@@ -341,6 +399,11 @@ def test_the_agent_may_die_at_every_call(life: Life) -> None:
         node.check()
         assert await reconcile(node.books) == []
         assert node.store.move is None
+        for uid, record in node.store.pods.items():
+            for name, known in record.load_driven.items():
+                # Wherever it died: who has CPUs by load has on record what for and since when.
+                owns = name in record.assignments
+                assert not owns or (known.used == 1.25 and known.at), (uid, known)
         for status in node.runtime.known():
             assert status.state is ContainerState.RUNNING
         by_number = sum(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -14,12 +15,21 @@ from pinfold.adapters.store.moves import read_move, write_move
 from pinfold.adapters.store.schema import REMEDY
 from pinfold.core.values.cpuset import MAX_CPU, CPUSet, CPUSetError
 from pinfold.ports.errors import StoreError
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
+from pinfold.ports.records import (
+    Batch,
+    ByLoad,
+    HistoryEntry,
+    NodeRecord,
+    PodPhase,
+    PodRecord,
+    Record,
+)
 
 _REFUSALS: Final = (sqlite3.IntegrityError, ValueError, OverflowError)
 """What a value may be met with: constraints, texts that are no UTF-8, numbers above 64 bits."""
 
 _T = TypeVar("_T")
+_V = TypeVar("_V")
 
 
 def read_record(database: sqlite3.Connection, file: str) -> Record:
@@ -147,9 +157,13 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             restarts.setdefault(number, {})[container] = count
         if code is not None:
             exit_codes.setdefault(number, {})[container] = code
-    load_driven: dict[int, set[str]] = {}
-    for number, container in database.execute("SELECT pod, container FROM load_driven"):
-        load_driven.setdefault(number, set()).add(container)
+    load_driven: dict[int, dict[str, ByLoad]] = {}
+    for number, container, used, *when in database.execute(
+        "SELECT pod, container, used, at, uptime, boot FROM load_driven"
+    ):
+        place = f"{file}: table load_driven, pod {number}, container {container!r}"
+        one = ByLoad(_read(_usage, used, place), *when)
+        load_driven.setdefault(number, {})[container] = one
     memory = read_memory(database, file)
     devices = read_devices(database, file)
     pods = {}
@@ -186,7 +200,7 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             devices=devices.get(number, {}),
             baselines=baselines.get(number, {}),
             idle=idle.get(number, {}),
-            load_driven=frozenset(load_driven.get(number, ())),
+            load_driven=load_driven.get(number, {}),
         )
     return pods
 
@@ -236,8 +250,11 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
     )
     database.execute("DELETE FROM load_driven WHERE pod = ?", (number,))
     database.executemany(
-        "INSERT INTO load_driven VALUES (?, ?)",
-        [(number, container) for container in sorted(pod.load_driven)],
+        "INSERT INTO load_driven VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (number, container, one.used, one.at, one.uptime, one.boot)
+            for container, one in pod.load_driven.items()
+        ],
     )
     write_grants(database, number, pod)
 
@@ -299,9 +316,15 @@ def _owned(text: str) -> CPUSet:
     return cpus
 
 
-def _read(parse: Callable[[str], _T], text: str, place: str) -> _T:
+def _usage(cpus: float | None) -> float | None:
+    if cpus is not None and not 0 <= cpus < math.inf:
+        raise ValueError(f"a usage of {cpus} CPUs")
+    return cpus
+
+
+def _read(parse: Callable[[_V], _T], value: _V, place: str) -> _T:
     try:
-        return parse(text)
+        return parse(value)
     except (CPUSetError, ValueError) as error:
         raise StoreError(f"{place}: {error}", REMEDY) from None
 

@@ -156,6 +156,14 @@ CREATE TABLE load_driven (
 """
 """An agent of the form before would give away CPUs that these are charged."""
 
+_SINCE_WHEN: Final = """
+ALTER TABLE load_driven ADD COLUMN used REAL CHECK (used >= 0);
+ALTER TABLE load_driven ADD COLUMN at REAL NOT NULL DEFAULT 0;
+ALTER TABLE load_driven ADD COLUMN uptime REAL NOT NULL DEFAULT 0;
+ALTER TABLE load_driven ADD COLUMN boot TEXT NOT NULL DEFAULT ''
+"""
+"""``used`` is NULL for containers that nobody knows it of, such as those of the form before."""
+
 MIGRATIONS: Final = (
     _FIRST,
     _MEMORY_AND_DEVICES,
@@ -165,6 +173,7 @@ MIGRATIONS: Final = (
     _MOVES,
     _IDLE_SIBLINGS,
     _LOAD_DRIVEN,
+    _SINCE_WHEN,
 )
 """What leads from each form to the next; the first makes an empty database.
 

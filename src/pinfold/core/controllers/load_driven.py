@@ -5,8 +5,9 @@ demoted once its usage has been low for a while.  What makes the two thresholds 
 waiting and throttling vanish with the promotion: it is demoted only below half of the usage with
 which it was promoted.  So under a steady load nobody moves twice.
 
-Of a container that had its CPUs before the first look nobody knows that usage.  It is taken for the
-least with which it could have been promoted until more is seen, and from then on for the most.
+The usage at the promotion is remembered by whoever carries it out, and shown in each look.  Where
+nobody knows it, as of a container that an older program promoted, it is taken for the least with
+which it could have been promoted until more is seen, and from then on for the most.
 """
 
 from __future__ import annotations
@@ -37,9 +38,13 @@ CPU: Final = "cpu"
 
 
 class Promote(Proposal, frozen=True, kw_only=True):
-    """A container is to get ``count`` CPUs of its own; which ones is open."""
+    """A container is to get ``count`` CPUs of its own; which ones is open.
+
+    ``used`` are those that it uses now, which is to be remembered for as long as it has them.
+    """
 
     count: int
+    used: float | None = None
 
 
 class Demote(Proposal, frozen=True, kw_only=True):
@@ -57,9 +62,7 @@ class Watch(Struct, frozen=True):
         spent: seconds since that is so.
         lasted: seconds for which its load has asked for the other, without a break.
         work: CPU seconds that it used in these.
-        reference: the CPUs that it used when it was promoted, or was last to be; where nobody
-            knows, the most that it was seen to use since, and None before that.
-        learns: whether the reference is what it was seen to use.
+        most: the most CPUs that it was seen to use on its own ones; None before that.
         learnt: seconds of the mean that it was not yet compared with.
         learnt_work: CPU seconds that it used in these.
         why: what its load asks for, and what that waits for; "" where it is as it should be.
@@ -70,8 +73,7 @@ class Watch(Struct, frozen=True):
     spent: float = 0.0
     lasted: float = 0.0
     work: float = 0.0
-    reference: float | None = None
-    learns: bool = False
+    most: float | None = None
     learnt: float = 0.0
     learnt_work: float = 0.0
     why: str = ""
@@ -96,8 +98,6 @@ class LoadDriven(Struct, frozen=True):
             watch, asks = self._watch(memory.get(owner), one, seen)
             if asks:
                 held_up = self._held_up(watch)
-                if not held_up and not watch.is_exclusive:
-                    watch = replace(watch, reference=_mean(watch))
                 kept[owner] = replace(watch, why=asks + (f"; {held_up}" if held_up else ""))
                 if not held_up and owner not in seen.busy:
                     ready.append((-watch.lasted, owner, asks))
@@ -131,6 +131,7 @@ class LoadDriven(Struct, frozen=True):
                     owners=frozenset({owner}),
                     moves=1,
                     count=count,
+                    used=_mean(kept[owner], count),
                 )
             )
         return kept, tuple(proposals)
@@ -139,38 +140,34 @@ class LoadDriven(Struct, frozen=True):
         """What is to be remembered of a container, and what its load asks for."""
         is_exclusive = bool(one.cpus)
         if before is None or before.is_exclusive != is_exclusive:
-            if before is None or not is_exclusive:
-                return Watch(seen.at, is_exclusive, learns=is_exclusive), ""
-            # Between the proposal and its end there may be a look that does not ask for it.
-            mean = _mean(before) if before.reference is None else before.reference
-            reference = None if mean is None else min(mean, one.load_driven)
-            return Watch(seen.at, is_exclusive, reference=reference, learns=reference is None), ""
+            return Watch(seen.at, is_exclusive, one.settled if before is None else 0.0), ""
         passed = seen.since(before.at)
         is_unbroken = passed is not None
         step = passed or 0.0
         load = one.load
-        watch = _learn(before, load, step) if before.learns else before
+        learns = is_exclusive and one.promoted_with is None
+        watch = _learn(before, load, step) if learns else before
         watch = replace(watch, at=seen.at, spent=before.spent + step, why="")
-        asks = "" if load is None else self._asks(watch, one.load_driven, load)
+        asks = "" if load is None else self._asks(watch, one, load)
         if not asks or load is None or not is_unbroken:
             return replace(watch, lasted=0.0, work=0.0), asks
         work = before.work + (load.usage or 0.0) * step
         return replace(watch, lasted=before.lasted + step, work=work), asks
 
-    def _asks(self, watch: Watch, count: int, load: Load) -> str:
+    def _asks(self, watch: Watch, one: SeenContainer, load: Load) -> str:
         """Why a container should be on the other side; "" where it should not."""
-        options, usage = self.options, load.usage
+        options, usage, count = self.options, load.usage, one.load_driven
         if usage is None:
             return ""
         used = f"it uses {usage:.2f} of {count} CPUs ({usage / count:.0%})"
         if watch.is_exclusive:
             if usage >= percent(options.demote_usage) * count:
                 return ""
-            least = _AT_WORK * count if watch.learns else 0.0
-            reference = max(watch.reference or 0.0, least)
+            reference, how = one.promoted_with, "with which it was promoted"
+            if reference is None:
+                reference, how = max(watch.most or 0.0, _AT_WORK * count), "that it was seen to use"
             if usage >= reference * _FELL:
                 return ""
-            how = "that it was seen to use" if watch.learns else "with which it was promoted"
             return (
                 f"{used}, less than demoteUsage {options.demote_usage} and than half of the "
                 f"{reference:.2f} {how}"
@@ -223,9 +220,9 @@ class LoadDriven(Struct, frozen=True):
         return ""
 
 
-def _mean(watch: Watch) -> float | None:
+def _mean(watch: Watch, most: int) -> float | None:
     """The CPUs that a container used for as long as its load has asked for the other side."""
-    return watch.work / watch.lasted if watch.lasted > 0 else None
+    return min(watch.work / watch.lasted, most) if watch.lasted > 0 else None
 
 
 def _learn(watch: Watch, load: Load | None, step: float) -> Watch:
@@ -235,8 +232,7 @@ def _learn(watch: Watch, load: Load | None, step: float) -> Watch:
     learnt, work = watch.learnt + step, watch.learnt_work + load.usage * step
     if learnt < _MEAN:
         return replace(watch, learnt=learnt, learnt_work=work)
-    reference = max(watch.reference or 0.0, work / learnt)
-    return replace(watch, reference=reference, learnt=0.0, learnt_work=0.0)
+    return replace(watch, most=max(watch.most or 0.0, work / learnt), learnt=0.0, learnt_work=0.0)
 
 
 def _given(seen: Seen) -> dict[Owner, int]:

@@ -30,7 +30,9 @@ class SeenContainer(Struct, frozen=True):
     it is not known; ``annotations`` are its pod's.  With ``mixed`` it uses the shared pool besides;
     with ``partition`` its CPUs are to be one of the kernel's, in which nobody else can run;
     ``borrows`` tells that it runs on CPUs that are lent, too; ``load_driven`` is how many CPUs it
-    is given when its load asks for them, 0 where nobody asks its load.
+    is given when its load asks for them, 0 where nobody asks its load; ``promoted_with`` how many
+    it used when it got those that it has, None where nobody knows; ``settled`` for how many seconds
+    it is known to have them, or to share.
     """
 
     cpus: CPUSet
@@ -41,6 +43,8 @@ class SeenContainer(Struct, frozen=True):
     partition: bool = False
     borrows: bool = False
     load_driven: int = 0
+    promoted_with: float | None = None
+    settled: float = 0.0
 
 
 class Seen(Struct, frozen=True):

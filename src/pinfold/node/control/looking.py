@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.admission.admission import NodeState
+from msgspec.structs import replace
+
 from pinfold.core.controllers.seen import Seen, SeenContainer
 from pinfold.core.moves.owners import Owner
 from pinfold.core.observation.rates import Load
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.observation.observer import Observation
 from pinfold.ports.cgroups import Partition
@@ -43,8 +45,9 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
             and view.settings.partition_of(pod.workload.pod.annotations, container.name)
             is not Partition.MEMBER,
             borrows=where.idle,
-            load_driven=_by_load(view.state, owner),
         )
+        if pod.is_load_driven(container):
+            containers[owner] = _by_load(containers[owner], pod, owner, books)
     policy = view.node.cpu_policy
     return Seen(
         now,
@@ -62,10 +65,18 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
     )
 
 
-def _by_load(state: NodeState, owner: Owner) -> int:
-    """How many CPUs a container has by load; 0 for others."""
-    one = state.load_driven.get(owner.pod_uid)
-    return 0 if one is None else one.counts().get(owner.container, 0)
+def _by_load(seen: SeenContainer, pod: AdmittedPod, owner: Owner, books: Books) -> SeenContainer:
+    """The same with what is known of a container that has its CPUs by load."""
+    observers, view = books.observers, books.view
+    known = pod.record.load_driven[owner.container]
+    moves = owner in view.moving
+    return replace(
+        seen,
+        load_driven=view.state.load_driven[owner.pod_uid].counts().get(owner.container, 0),
+        promoted_with=known.used if seen.cpus else None,
+        # Who moves is about to begin anew.
+        settled=0.0 if moves else known.seconds(observers.uptime(), observers.boot),
+    )
 
 
 def _load(observation: Observation | None, key: ContainerKey, now: float) -> Load | None:

@@ -14,17 +14,21 @@ from pinfold.core.moves.rebalance import carried
 from pinfold.core.moves.steps import stopped, undo
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import LOAD_DRIVEN
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import NODE
+from pinfold.node.observers import Observers
 from pinfold.node.recovery.asked import asking, asking_for_its_claims
-from pinfold.ports.records import PendingMove, PodRecord
+from pinfold.ports.records import ByLoad, PendingMove, PodRecord
 
 Places = Mapping[Owner, CPUSet]
 
 
-def finish(draft: Draft) -> None:
+def finish(draft: Draft, observers: Observers) -> None:
     """The plan in flight is over: claims are what is placed, and the pods ask for that.
+
+    Who came or went by load is where he is since now.
 
     Raises:
         InvariantError: the claims are somebody else's.
@@ -42,6 +46,9 @@ def finish(draft: Draft) -> None:
     # On the way back everybody has come with his baseline.
     before = plan.end if plan.back else plan.start
     _carry_baselines(draft, move, before.placed, plan.end.placed)
+    if move.why == LOAD_DRIVEN and not plan.back:
+        for owner in plan.start.placed:
+            _settle(draft, owner, observers)
     draft.carry(None)
     _note(draft, move)
 
@@ -60,6 +67,20 @@ def stay(draft: Draft, *, at: int, problem: str) -> None:
         _carry_baselines(draft, move, move.plan.end.placed, plan.end.placed)
         problem = f"{move.problem}; that cannot be undone as a whole: {problem}"
         draft.carry(replace(move, plan=plan, written=0, made=0, deadlines={}, problem=problem))
+
+
+def put_by_load(draft: Draft, pod: AdmittedPod, owner: Owner, known: ByLoad) -> None:
+    """Draft what is known of a container that has its CPUs by load."""
+    record = pod.record
+    draft.put(pod, replace(record, load_driven={**record.load_driven, owner.container: known}))
+
+
+def _settle(draft: Draft, owner: Owner, observers: Observers) -> None:
+    pod = draft.pod(owner.pod_uid)
+    if pod is None or (known := pod.record.load_driven.get(owner.container)) is None:
+        return
+    at, uptime, boot = observers.clock(), observers.uptime(), observers.boot
+    put_by_load(draft, pod, owner, replace(known, at=at, uptime=uptime, boot=boot))
 
 
 def draft_cpus(draft: Draft, uid: str, container: str, cpus: int) -> None:

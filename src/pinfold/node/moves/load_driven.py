@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from pinfold.admission.admission import POOL_EMPTY, charged, place
 from pinfold.core.controllers.load_driven import Demote, Promote
 from pinfold.core.controllers.proposals import Proposal
@@ -21,6 +23,7 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.moves.budget import MoveBudget
+from pinfold.node.moves.finishing import put_by_load
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.room import MadeRoom
 from pinfold.node.moves.stepping import NO_POOL
@@ -72,6 +75,8 @@ class LoadDrivenMoves:
                     self._stays(draft, pod, owner, problem)
                     return problem
                 plan = promote(ledger, owner, cpus, mixed)
+                known = replace(pod.record.load_driven[owner.container], used=proposal.used)
+                put_by_load(draft, pod, owner, known)
             elif not self._books.view.pool:
                 return NO_POOL
             else:

@@ -170,7 +170,7 @@ class Stepping:
     async def _finish(self, draft: Draft, move: PendingMove) -> None:
         """Write down that it is over, and let the pool have what is free."""
         self._books.announcements.moved(move)
-        finish(draft)
+        finish(draft, self._books.observers)
         await draft.write()
         self.are_sure = True
         try:

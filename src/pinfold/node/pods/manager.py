@@ -37,7 +37,7 @@ from pinfold.node.pods.worker_host import ManagerHost
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import CgroupError, PortError
 from pinfold.ports.held_process import HeldProcess
-from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.ports.records import ByLoad, PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.retry.backoff import Backoff
 
@@ -224,7 +224,7 @@ class Manager:
             idle=decision.idle,
             memory=decision.memory,
             devices=answers.grants(decision),
-            load_driven=frozenset(decision.load_driven),
+            load_driven=dict.fromkeys(decision.load_driven, ByLoad()),
         )
 
     def begin(self, pod: PodLife) -> None:

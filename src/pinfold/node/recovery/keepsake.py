@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.ports.records import DeviceGrant, PodPhase, PodRecord
+from pinfold.ports.records import ByLoad, DeviceGrant, PodPhase, PodRecord
 
 MOST: Final = 64 * 1024
 """Characters; a pod with a longer record leaves out its manifest."""
@@ -115,5 +115,5 @@ def _pod(found: _Written) -> PodRecord:
         },
         baselines=found.baselines,
         idle=found.idle,
-        load_driven=frozenset(found.load_driven),
+        load_driven=dict.fromkeys(found.load_driven, ByLoad()),
     )

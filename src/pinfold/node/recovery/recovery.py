@@ -39,7 +39,7 @@ from pinfold.node.recovery.recorded import (
 )
 from pinfold.node.recovery.survivors import Loss, Survivor, as_seen, loss, recall
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.records import PendingMove, PodPhase, PodRecord, Record
+from pinfold.ports.records import ByLoad, PendingMove, PodPhase, PodRecord, Record
 from pinfold.state.ledger import InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
 
@@ -310,7 +310,7 @@ def _repair(restored: Restored, node: Node) -> None:
                 idle=decision.idle,
                 memory=decision.memory,
                 baselines={},
-                load_driven=frozenset(decision.load_driven),
+                load_driven=dict.fromkeys(decision.load_driven, ByLoad()),
             )
             restored.active[uid] = (again_as, workload)
             where = ", ".join(f"{n} {cpus}" for n, cpus in given.items()) or "the shared pool"
