@@ -36,7 +36,8 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
     documentation, and ``unsaid`` what holds without the annotation.  ``runtimes`` are those with
     which an agent carries it out; in a version that does not, there are none.  One that is
     ``planned`` is heeded by plans of a node with a section ``pinfold``; a pod for which it cannot
-    be read is rejected there.
+    be read is rejected there.  One that is ``fixed`` says how many CPUs a container owns, and is to
+    stay as it was when the pod was created: a quota counts the pod by it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
     runtimes: tuple[str, ...] = _EVERYWHERE
     of_whole_pod: bool = False
     planned: bool = False
+    fixed: bool = False
 
     def key(self, holder: str = POD) -> str:
         """The annotation's key for ``pod`` or ``container.NAME``."""

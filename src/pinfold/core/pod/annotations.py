@@ -58,6 +58,7 @@ EXCLUSIVE_CPUS: Final = Annotation(
     meaning="`false`: the container shares CPUs "
     "[although it could own some](../how-to/kubernetes.md#leave-a-pod-out).",
     runtimes=("nri",),
+    fixed=True,
 )
 MEMORY_LIMIT: Final = Annotation(
     name="memory-limit",
@@ -112,6 +113,7 @@ MIXED_CPUS: Final = Annotation(
     meaning="CPUs of its own and the shared pool "
     "[in one container](../how-to/mixed-containers.md).",
     planned=True,
+    fixed=True,
 )
 SMT_ISOLATE: Final = Annotation[bool | None](
     name="smt-isolate",
@@ -122,6 +124,7 @@ SMT_ISOLATE: Final = Annotation[bool | None](
     meaning="One thread of each core for the container; "
     "[its siblings stay idle](../how-to/smt-isolation.md).",
     planned=True,
+    fixed=True,
 )
 ISOLATED_CPUS: Final = Annotation[str | None](
     name="isolated-cpus",
@@ -154,6 +157,7 @@ LOAD_DRIVEN: Final = Annotation(
     "[while its load asks for it](../how-to/load-driven-cpus.md).",
     runtimes=("process", "cri"),
     planned=True,
+    fixed=True,
 )
 
 BORROW: Final = Annotation(
@@ -260,6 +264,13 @@ def annotation_problems(
             problem = row.problem(key, value, containers, runtime, own=own)
         if problem is not None:
             yield key[:SHOWN], problem
+
+
+def changed_fixed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The annotations that are to stay as they were when the pod was created, and have not."""
+    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    rows = ((key, _row_of(key)) for key in changed)
+    return [key for key, row in rows if row is not None and row.fixed]
 
 
 def _row_of(key: str) -> Annotation[Any] | None:
