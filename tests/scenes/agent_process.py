@@ -200,7 +200,8 @@ class AgentProcess:
 async def _remove(name: str) -> None:
     cgroups = open_cgroups(name=name)
     for key in (await cgroups.observe()).containers:
-        await cgroups.kill(key)
+        # Who is on the idle side of a busy machine dies slowly.
+        await cgroups.kill(key, wait=20 * PATIENCE)
         await cgroups.remove(key)
     await cgroups.close(remove=True)
 

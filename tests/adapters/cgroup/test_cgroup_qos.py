@@ -16,7 +16,7 @@ from pinfold.adapters.cgroup.limits import (
     v1_settings,
     v2_settings,
 )
-from pinfold.adapters.cgroup.protection import is_protecting, protect
+from pinfold.adapters.cgroup.sums import add_up, is_protecting
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.memory.protection import Protection
 from pinfold.ports.cgroups import Limits, OtherLimit, Placement
@@ -94,9 +94,9 @@ def test_those_above_are_protected_as_much_as_their_pods(tmp_path: Path) -> None
         (sides[side] / pod / "memory.min").write_text(f"{least}\n")
         (sides[side] / pod / "memory.low").write_text(f"{low}\n")
     above = tmp_path / "above"
-    assert protect(base, sides, tmp_path) == []
-    wished = Protection(low=4, min=11)
-    assert protect(base, [*sides, base / "idle"], tmp_path, wished) == [
+    assert add_up(base, sides, tmp_path) == []
+    wished = Limits(protection=Protection(low=4, min=11))
+    assert add_up(base, [*sides, base / "idle"], tmp_path, wished) == [
         f"memory.min is in force for 0 bytes of 111: {above}/memory.min is 0",
         f"memory.low is in force for 0 bytes of 34: {above}/memory.low is 0",
     ]
@@ -106,7 +106,39 @@ def test_those_above_are_protected_as_much_as_their_pods(tmp_path: Path) -> None
 
     assert [has(one) for one in (*sides, base)] == [["0", "30"], ["111", "4"], ["111", "34"]]
     assert is_protecting(base)
-    assert protect(base, sides, above) == []
+    assert add_up(base, sides, above) == []
+
+
+@pytest.mark.parametrize(("file", "most"), [("io.weight", 10_000), ("io.bfq.weight", 1000)])
+def test_sides_weigh_what_their_pods_do_together(tmp_path: Path, file: str, most: int) -> None:
+    """So a pod compares with those of another side as it does with its siblings."""
+    sides = [tmp_path / name for name in ("shared", "exclusive", "idle")]
+    for side in sides:
+        side.mkdir()
+
+    def pods(side: Path, *weights: int) -> None:
+        for number, weight in enumerate(weights):
+            pod = side / f"pod-{side.name}-{number}"
+            pod.mkdir(exist_ok=True)
+            (pod / file).write_text(f"default {weight}\n8:0 7\n")
+
+    def has() -> list[int]:
+        for side in sides:
+            (side / file).write_text("")  # a kernel's file has no old end behind a new value
+        add_up(tmp_path, [*sides, tmp_path / "none"], tmp_path)
+        return [int((side / file).read_text() or 100) for side in sides]
+
+    pods(sides[0], 100, 100, 100)
+    assert has() == [100, 100, 100]
+    pods(sides[1], 500)
+    pods(sides[2], 10, 10)
+    assert has() == [300, 500, 20]
+    pods(sides[1], *[500] * 40)
+    assert has() == [round(300 * most / 20_000), most, round(20 * most / 20_000)]
+    for pod in sides[1].glob("pod-*"):
+        (pod / file).write_text("default 100\n")
+    pods(sides[2], 100, 100)
+    assert has() == [100, 100, 100]
 
 
 QUIET = Placement()

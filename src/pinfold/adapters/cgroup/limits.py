@@ -26,6 +26,7 @@ _BURSTS: Final = {"cpu.max": "cpu.max.burst", _V1_QUOTA: "cpu.cfs_burst_us"}
 _V2: Final = "cgroup v2"
 _LOOK: Final = 256
 """How many files are compared each time: some milliseconds."""
+IO_WEIGHTS: Final = ("io.weight", "io.bfq.weight")
 WEIGHING: Final = "a kernel that weighs I/O (BLK_CGROUP_IOCOST, or the scheduler bfq)"
 
 
@@ -58,7 +59,7 @@ def v2_settings(limits: Limits) -> Iterator[Setting]:
     yield _pids(limits)
     weight = str(limits.io_weight or _WEIGHT)
     wished = limits.io_weight is not None
-    yield Setting("io", "io.weight", weight, wished, WEIGHING, ("io.bfq.weight",))
+    yield Setting("io", IO_WEIGHTS[0], weight, wished, WEIGHING, IO_WEIGHTS[1:])
     yield from _hugetlb(limits, "max")
 
 
@@ -150,14 +151,14 @@ def _lack(setting: Setting) -> str:
 def other(place: Path, file: str, value: str) -> list[str]:
     """What the kernel has made of a value, where that is another; whole pages are no other one."""
     has = read(place / file)
-    first = _shown(has)
+    first = shown(has)
     digits = first.isdigit() and value.isdigit()
     if value == first or file.startswith("hugetlb.") or (digits and _in_pages(first, value)):
         return []
     return [f"{file} {value} is not in force: it is {has[:60]}"]
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """What a file says: a weight is "default 100", and devices with their own below."""
     return text.partition("\n")[0].removeprefix("default ")
 
@@ -222,7 +223,7 @@ class WrittenFiles:
                 continue
             for file in (place / name for name in (setting.file, *setting.also)):
                 if file.exists():
-                    self._kept[file] = _Kept(_shown(read(file)), setting.wished)
+                    self._kept[file] = _Kept(shown(read(file)), setting.wished)
                     files.add(file)
         return frozenset(files)
 
@@ -257,7 +258,7 @@ class WrittenFiles:
             for file in sorted(files[0] | files[1]):
                 at_most -= 1
                 with suppress(CgroupError):  # a cgroup that is gone is found by who looks for it
-                    if (found := _shown(read(file))) != (wanted := self._kept[file].value):
+                    if (found := shown(read(file))) != (wanted := self._kept[file].value):
                         changed.setdefault(key, []).append(OtherLimit(str(file), wanted, found))
         return changed
 

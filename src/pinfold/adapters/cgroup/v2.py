@@ -48,7 +48,7 @@ from pinfold.adapters.cgroup.names import (
     pod_folder,
 )
 from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
-from pinfold.adapters.cgroup.protection import protect
+from pinfold.adapters.cgroup.sums import add_up
 from pinfold.adapters.cgroup.tasks import check_in_force, confirm, tree, widen_all
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
@@ -208,7 +208,7 @@ class CgroupsV2:
             list(v2_settings(placement.limits)),
             lambda controller: folder if controller in limiting else None,
         )
-        notes += protect(self._base, self._sides, self._root, placement.pod_limits.protection)
+        notes += add_up(self._base, self._sides, self._root, placement.pod_limits)
         freeze = freezer_v2(folder)
         notes += await freeze.hold(wanted=placement.frozen)
         if old := next((one for one in self._folders(key) if one != folder), None):
@@ -330,7 +330,7 @@ class CgroupsV2:
         self._listing.changed(folder.parent)
         await remove_tree(folder)
         remove_if_empty(folder.parent)
-        protect(self._base, self._sides, self._root)
+        add_up(self._base, self._sides, self._root)
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

@@ -1,8 +1,9 @@
-"""Memory protection of the cgroups above the pods, on cgroup v2.
+"""What the cgroups above the pods have: the sum of what the pods have, on cgroup v2.
 
 The kernel protects no more of a cgroup's memory than of those above it.  So each of these has what
 the pods below have together: of both files, as a cgroup without ``memory.low`` of its own leaves
-its children none, whatever its ``memory.min`` is.
+its children none, whatever its ``memory.min`` is.  A weight counts among siblings only, and pods on
+two sides are none: so each side weighs as much for I/O as its pods do together.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import CgroupGoneError, put, read
-from pinfold.core.memory.protection import MEMORY_LOW, MEMORY_MIN, Protection
+from pinfold.adapters.cgroup.files import CgroupGoneError, put, read, write
+from pinfold.adapters.cgroup.limits import IO_WEIGHTS, shown
+from pinfold.core.memory.protection import MEMORY_LOW, MEMORY_MIN
 from pinfold.linux.kernel_files import subfolders
+from pinfold.ports.cgroups import Limits
 
-UNPROTECTED: Final = Protection()
+NONE: Final = Limits()
 _FILES: Final = (MEMORY_MIN, MEMORY_LOW)
+_OWN: Final = 100
+"""The kernel's own weight."""
+_MOST: Final = {"io.weight": 10_000, "io.bfq.weight": 1000}
 
 
 def is_protecting(base: Path) -> bool:
@@ -24,19 +30,19 @@ def is_protecting(base: Path) -> bool:
     return any(_bytes(base / file) for file in _FILES)
 
 
-def protect(
-    base: Path, sides: Iterable[Path], root: Path, changed: Protection = UNPROTECTED
-) -> list[str]:
+def add_up(base: Path, sides: Iterable[Path], root: Path, changed: Limits = NONE) -> list[str]:
     """Give a tree and its sides what their pods have, and tell what is not in force above.
 
-    Where no pod is protected nothing is done; ``changed`` is what one of them has been given.
+    Where no pod is protected, or weighed, nothing is done; ``changed`` is what one of them has been
+    given.
 
     Raises:
         CgroupError: the kernel refuses one.
     """
-    if changed == UNPROTECTED and not is_protecting(base):
-        return []
     folders = [side for side in sides if side.is_dir()]
+    _weigh(folders)
+    if changed.protection == NONE.protection and not is_protecting(base):
+        return []
     missing: list[str] = []
     for file in _FILES:
         total = 0
@@ -47,6 +53,30 @@ def protect(
         _set(base / file, total)
         missing += _lacking(base, file, total, root)
     return missing
+
+
+def _weigh(sides: Iterable[Path]) -> None:
+    """Have each side weigh what its pods do; all alike where all pods have the kernel's weight."""
+    for file in IO_WEIGHTS:
+        weights = {
+            side: [_weight(side / pod / file) for pod in subfolders(side)]
+            for side in sides
+            if (side / file).exists()
+        }
+        plain = all(one == _OWN for pods in weights.values() for one in pods)
+        sums = {side: _OWN if plain else sum(pods) for side, pods in weights.items()}
+        # The kernel has a greatest weight, and what counts is how they compare.
+        part = min(1.0, _MOST[file] / max(1, *sums.values())) if sums else 1.0
+        for side, weight in sums.items():
+            if _weight(side / file) != (wanted := max(1, round(weight * part))):
+                write(side / file, str(wanted))
+
+
+def _weight(path: Path) -> int:
+    try:
+        return int(shown(read(path)))
+    except (CgroupGoneError, ValueError):
+        return _OWN
 
 
 def _lacking(base: Path, file: str, total: int, root: Path) -> Iterator[str]:
