@@ -25,6 +25,7 @@ import yaml
 
 from pinfold.adapters.kubernetes.access import from_kubeconfig
 from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient, Operation
+from pinfold.planning.fake_kubernetes import merged
 
 TOKEN = "secret-of-tests"  # noqa: S105 - nobody else's
 
@@ -237,20 +238,6 @@ def refusal(code: int, message: str) -> dict[str, Any]:
         "message": message,
         "code": code,
     }
-
-
-def merged(before: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """JSON merge patch (RFC 7386)."""
-    result = dict(before)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict):
-            old = result.get(name)
-            result[name] = merged(old if isinstance(old, dict) else {}, value)
-        else:
-            result[name] = value
-    return result
 
 
 @contextmanager

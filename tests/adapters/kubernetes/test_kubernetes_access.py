@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.kubernetes.access import (
     Access,
-    KubernetesError,
     from_kubeconfig,
     in_cluster,
     is_in_cluster,
 )
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.ports.kubernetes import KubernetesError
 from tests.scenes.kube_api_peer import TOKEN, Certificates, KubeApiPeer, make_certificates, serving
 
 POD = {"metadata": {"name": "db"}, "spec": {"containers": [{"name": "main"}]}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.adapters.kubernetes.access import KubernetesError, from_kubeconfig
+from pinfold.adapters.kubernetes.access import from_kubeconfig
 from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient
 from pinfold.adapters.kubernetes.events import EventRecorder, Involved, rejection
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
@@ -21,6 +21,7 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
+from pinfold.ports.kubernetes import KubernetesError
 from tests.scenes.kube_api_peer import (
     Answer,
     Certificates,

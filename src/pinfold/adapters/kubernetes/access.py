@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
-from pinfold.ports.errors import PortError
+from pinfold.ports.kubernetes import KubernetesError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST: Final = "KUBERNETES_SERVICE_HOST"
@@ -32,17 +32,6 @@ _UNSUPPORTED: Final = {
     "impersonate": "let the user be who it acts as",
     "as": "let the user be who it acts as",
 }
-
-
-class KubernetesError(PortError):
-    """An API server cannot be reached, or refuses; the message names file and field, or request.
-
-    ``status`` is the HTTP status where a server answered, else 0.
-    """
-
-    def __init__(self, problem: str, remedy: str = "", *, status: int = 0) -> None:
-        super().__init__(problem, remedy)
-        self.status = status
 
 
 class Access(Struct, frozen=True):

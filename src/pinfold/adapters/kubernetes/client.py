@@ -5,18 +5,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from msgspec import Struct
 
-from pinfold.adapters.kubernetes.access import Access, KubernetesError
-
-if TYPE_CHECKING:
-    import httpx
+from pinfold.adapters.kubernetes.access import Access
+from pinfold.adapters.kubernetes.connection import JSON, MERGE, Connection
 
 TIMEOUT: Final = 10.0
 """Seconds for a request, all in all."""
@@ -24,13 +20,6 @@ TIMEOUT: Final = 10.0
 MANAGER: Final = "pinfold"
 """The field manager: who a server notes down as the owner of what is written."""
 
-_MAX_ANSWER: Final = 16 << 20
-_REMEDIES: Final = {
-    401: "the token or certificate is not known or has expired",
-    403: "give this account the rights of deploy/kubernetes",
-}
-_JSON: Final = "application/json"
-_MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 
 
@@ -42,7 +31,7 @@ class Operation(Struct, frozen=True):
     group: str
     resource: str
     verbs: tuple[str, ...]
-    content_type: str = _JSON
+    content_type: str = JSON
 
 
 GET_POD: Final = Operation(
@@ -52,10 +41,10 @@ CREATE_EVENT: Final = Operation(
     "POST", "/api/v1/namespaces/{namespace}/events", "", "events", ("create",)
 )
 PATCH_EVENT: Final = Operation(
-    "PATCH", "/api/v1/namespaces/{namespace}/events/{name}", "", "events", ("patch",), _MERGE
+    "PATCH", "/api/v1/namespaces/{namespace}/events/{name}", "", "events", ("patch",), MERGE
 )
 GET_NODE: Final = Operation("GET", "/api/v1/nodes/{name}", "", "nodes", ("get",))
-PATCH_NODE: Final = Operation("PATCH", "/api/v1/nodes/{name}", "", "nodes", ("patch",), _MERGE)
+PATCH_NODE: Final = Operation("PATCH", "/api/v1/nodes/{name}", "", "nodes", ("patch",), MERGE)
 APPLY_TOPOLOGY: Final = Operation(
     "PATCH",
     "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{name}"
@@ -79,27 +68,16 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
 class KubeClient:
     """Talks to one API server; to be closed.
 
-    Every method raises :class:`KubernetesError` where the server cannot be reached or refuses.
+    Every method raises ``KubernetesError`` where the server cannot be reached or refuses.
     """
 
     def __init__(self, access: Access, *, timeout: float = TIMEOUT) -> None:
-        self._access = access
-        self._timeout = timeout
-        # Not at the first request: loading it takes some 80 ms, and a runtime may wait.
-        import httpx  # noqa: PLC0415 - 63 ms: only where there is an API server
-
-        self._http = httpx.AsyncClient(
-            verify=access.tls or False,
-            timeout=timeout,
-            # Proxies and passwords of whoever started the agent are not meant for it.
-            trust_env=False,
-            limits=httpx.Limits(max_connections=2, max_keepalive_connections=1),
-        )
+        self._connection = Connection(access, timeout=timeout)
 
     @property
     def server(self) -> str:
         """The address."""
-        return self._access.server
+        return self._connection.server
 
     async def get_pod(self, namespace: str, name: str) -> Mapping[str, Any]:
         """A pod, as the server has it."""
@@ -136,61 +114,10 @@ class KubeClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._connection.close()
 
     async def _do(
         self, operation: Operation, body: Mapping[str, Any] | None = None, **names: str
     ) -> Mapping[str, Any]:
-        import httpx  # noqa: PLC0415 - 63 ms: only where there is an API server
-
         path = operation.path.format(**{key: quote(name, safe="") for key, name in names.items()})
-        what = f"{self.server}: {operation.method} {path.partition('?')[0]}"
-        headers = {"Accept": _JSON}
-        if token := self._access.bearer():
-            headers["Authorization"] = f"Bearer {token}"
-        if body is not None:
-            headers["Content-Type"] = operation.content_type
-        content = None if body is None else json.dumps(body).encode()
-        name = self._access.tls_name
-        try:
-            async with (
-                asyncio.timeout(self._timeout),
-                self._http.stream(
-                    operation.method,
-                    self.server + path,
-                    headers=headers,
-                    content=content,
-                    extensions={"sni_hostname": name} if name else None,
-                ) as answer,
-            ):
-                return _understood(what, answer.status_code, await _body(what, answer))
-        except TimeoutError:
-            raise KubernetesError(f"{what}: no answer within {self._timeout:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            text = str(error) or type(error).__name__
-            raise KubernetesError(f"{what}: {text}") from None
-
-
-async def _body(what: str, answer: httpx.Response) -> bytes:
-    content = bytearray()
-    async for part in answer.aiter_bytes():
-        content += part
-        if len(content) > _MAX_ANSWER:
-            raise KubernetesError(f"{what}: an answer of more than {_MAX_ANSWER >> 20} MiB")
-    return bytes(content)
-
-
-def _understood(what: str, status: int, content: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        document = None
-    if status >= 300:
-        message = document.get("message") if isinstance(document, dict) else None
-        said = message if isinstance(message, str) else content[:200].decode(errors="replace")
-        raise KubernetesError(
-            f"{what}: status {status}: {said[:500]!r}", _REMEDIES.get(status, ""), status=status
-        )
-    if not isinstance(document, dict):
-        raise KubernetesError(f"{what}: the answer is no JSON object", "is it an API server?")
-    return document
+        return await self._connection.ask(operation.method, path, body, operation.content_type)

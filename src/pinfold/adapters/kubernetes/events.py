@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.ports.kubernetes import KubernetesError
 from pinfold.retry.backoff import Backoff
 
 COMPONENT: Final = "pinfold"

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.admission.node_status import (
     OPTION_LABELS,
@@ -15,6 +14,7 @@ from pinfold.admission.node_status import (
     node_labels,
     node_resource_topology,
 )
+from pinfold.ports.kubernetes import KubernetesError
 from pinfold.retry.backoff import Backoff
 
 PERIOD: Final = 10.0

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.adapters.kubernetes.events import EventRecorder, Involved
 from pinfold.adapters.kubernetes.spec_check import Decided, PodError, differences
+from pinfold.ports.kubernetes import KubernetesError
 from pinfold.retry.backoff import Backoff
 
 REASON: Final = "CPUDecisionDiffers"

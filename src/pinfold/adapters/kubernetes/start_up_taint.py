@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.ports.kubernetes import KubernetesError
 from pinfold.retry.backoff import Backoff
 
 PERIOD: Final = 60.0

@@ -1,0 +1,199 @@
+"""HTTP with an API server: one request and its answer, or the lines of a watch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pinfold.adapters.kubernetes.access import Access
+from pinfold.ports.kubernetes import KubernetesError, refusal
+
+if TYPE_CHECKING:
+    import httpx
+
+JSON: Final = "application/json"
+MERGE: Final = "application/merge-patch+json"
+
+_MAX_ANSWER: Final = 16 << 20
+_REMEDIES: Final = {
+    401: "the token or certificate is not known or has expired",
+    403: "give this account the rights of deploy/kubernetes",
+}
+_KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    # A watch may be silent for minutes: a server that is gone is noticed within 30 s all the same.
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+
+
+class Connection:
+    """Requests to one API server; to be closed.
+
+    Every method raises :class:`KubernetesError` where the server cannot be reached or refuses.
+
+    Args:
+        access: the server.
+        timeout: seconds for a request, all in all.
+        connections: how many there are at the most, watches included.
+    """
+
+    def __init__(self, access: Access, *, timeout: float, connections: int = 2) -> None:
+        self._access = access
+        self._timeout = timeout
+        # Not at the first request: loading it takes some 80 ms, and a runtime may wait.
+        import httpx  # noqa: PLC0415 - 63 ms: only where there is an API server
+
+        self._http = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(
+                verify=access.tls or False,
+                # Proxies and passwords of whoever started the agent are not meant for it.
+                trust_env=False,
+                limits=httpx.Limits(
+                    max_connections=connections, max_keepalive_connections=max(1, connections // 2)
+                ),
+                socket_options=_KEEPALIVE,
+            ),
+            timeout=timeout,
+            trust_env=False,
+        )
+
+    @property
+    def server(self) -> str:
+        """The address."""
+        return self._access.server
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+    ) -> dict[str, Any]:
+        """The JSON object that is the answer."""
+        content = await self.read(method, path, body, content_type)
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            what = self._what(method, path)
+            raise KubernetesError(f"{what}: the answer is no JSON object", "is it an API server?")
+        return document
+
+    async def read(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        *,
+        most: int = _MAX_ANSWER,
+    ) -> bytes:
+        """The answer as it came, of ``most`` bytes at the most."""
+        what = self._what(method, path)
+        try:
+            async with (
+                asyncio.timeout(self._timeout),
+                self._begun(what, method, path, body, content_type, most=most) as answer,
+            ):
+                return await _body(what, answer, most)
+        except TimeoutError:
+            raise KubernetesError(f"{what}: no answer within {self._timeout:g} s") from None
+
+    async def lines(self, path: str, silence: float) -> AsyncIterator[bytes]:
+        """The lines of an answer as they come, until the server ends it.
+
+        Args:
+            path: what is watched.
+            silence: seconds after which a server that says nothing counts as gone.
+        """
+        what = self._what("GET", path)
+        async with self._begun(what, "GET", path, None, JSON, silence=silence) as answer:
+            rest = bytearray()
+            async for part in answer.aiter_bytes():
+                rest += part
+                if len(rest) > _MAX_ANSWER:
+                    raise KubernetesError(f"{what}: a line of more than {_MAX_ANSWER >> 20} MiB")
+                if b"\n" in part:
+                    *whole, last = rest.split(b"\n")
+                    rest = last
+                    for line in whole:
+                        if line:
+                            yield bytes(line)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    def _what(self, method: str, path: str) -> str:
+        return f"{self.server}: {method} {path.partition('?')[0]}"
+
+    @asynccontextmanager
+    async def _begun(  # noqa: PLR0913 - a request
+        self,
+        what: str,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        content_type: str,
+        *,
+        most: int = _MAX_ANSWER,
+        silence: float = 0.0,
+    ) -> AsyncIterator[httpx.Response]:
+        import httpx  # noqa: PLC0415 - 63 ms: only where there is an API server
+
+        headers = {"Accept": JSON}
+        if token := self._access.bearer():
+            headers["Authorization"] = f"Bearer {token}"
+        if body is not None:
+            headers["Content-Type"] = content_type
+        name = self._access.tls_name
+        try:
+            async with self._http.stream(
+                method,
+                self.server + path,
+                headers=headers,
+                content=None if body is None else msgspec.json.encode(body),
+                extensions={"sni_hostname": name} if name else None,
+                timeout=httpx.Timeout(self._timeout, read=silence or self._timeout),
+            ) as answer:
+                if answer.status_code >= 300:
+                    raise _refused(what, answer.status_code, await _body(what, answer, most))
+                yield answer
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            text = str(error) or type(error).__name__
+            raise KubernetesError(f"{what}: {text}") from None
+
+
+async def _body(what: str, answer: httpx.Response, most: int) -> bytes:
+    content = bytearray()
+    async for part in answer.aiter_bytes():
+        content += part
+        if len(content) > most:
+            raise KubernetesError(f"{what}: an answer of more than {most >> 20} MiB")
+    return bytes(content)
+
+
+def _refused(what: str, status: int, content: bytes) -> KubernetesError:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        document = {}
+    message, reason = document.get("message"), document.get("reason")
+    said = message if isinstance(message, str) else content[:200].decode(errors="replace")
+    return refusal(
+        status,
+        reason if isinstance(reason, str) else "",
+        f"{what}: status {status}: {said[:500]!r}",
+        _REMEDIES.get(status, ""),
+    )
