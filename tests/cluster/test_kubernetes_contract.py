@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from pinfold.planning.fake_kubernetes import FakeCluster
+from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.ports.kubernetes import (
     PODS,
     RESOURCE_QUOTAS,
@@ -22,7 +22,7 @@ from pinfold.ports.kubernetes import (
     NotFoundError,
     Progress,
 )
-from tests.cluster.worlds import WORLDS, following, has_listed, world
+from tests.scenes.kubernetes_worlds import WORLDS, following, has_listed, world
 
 Scenario = Callable[[FakeCluster, Kubernetes], Awaitable[None]]
 Play = Callable[[Scenario], None]

@@ -7,8 +7,9 @@ import asyncio
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.ports.kubernetes import PODS
-from tests.cluster.api_server.server import ApiServer, running
-from tests.cluster.worlds import following, has_listed
+from tests.cluster.api_server.server import ApiServer
+from tests.cluster.api_server.serving import running
+from tests.scenes.kubernetes_worlds import following, has_listed
 from tests.scenes.waiting import until
 
 

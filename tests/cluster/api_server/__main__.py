@@ -10,7 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.api_server.server import ApiServer, running
+from tests.cluster.api_server.server import ApiServer
+from tests.cluster.api_server.serving import running
 
 
 def kubeconfig(api: ApiServer, file: Path, authority: Path | None = None, token: str = "") -> Path:

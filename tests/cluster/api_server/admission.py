@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from pinfold.planning.fake_kubernetes import FakeCluster
+from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.ports.kubernetes import (
     MUTATING_WEBHOOKS,
     NAMESPACES,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinfold.planning.fake_kubernetes import FakeCluster
+from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.ports.kubernetes import NAMESPACES, Resource
 
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import jsonschema
-import uvicorn
 import yaml
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pinfold.planning.fake_kubernetes import FakeCluster
+from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.ports.kubernetes import (
     NAMESPACES,
     ConflictError,
@@ -34,6 +29,7 @@ from tests.cluster.api_server.admission import Admission, Asked
 from tests.cluster.api_server.kinds import CRDS, Kinds, Served
 from tests.cluster.api_server.patches import patched
 from tests.cluster.api_server.selectors import matches
+from tests.cluster.api_server.upkeep import Upkeep
 
 _REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound"}
 
@@ -74,9 +70,10 @@ class ApiServer:
 
     def __post_init__(self) -> None:
         self.kinds = Kinds(self.cluster)
+        self.upkeep = Upkeep(self.cluster, self.kinds)
         self.admission = Admission(self.cluster, self.services)
         for name in ("default", "kube-system"):
-            self._create_namespace(name)
+            self.upkeep.create_namespace(name)
 
     # --------------------------------------------------------------------------------- http
 
@@ -213,15 +210,16 @@ class ApiServer:
         resource = target.resource
         body = _body(await request.body(), request)
         if target.subresource == "binding":
-            return self._bound(target, body)
+            bound = self.upkeep.bind(resource, target.namespace, target.name, body)
+            return JSONResponse(bound, 201)
         if target.namespace:
             body.setdefault("metadata", {}).setdefault("namespace", target.namespace)
-            self._check_namespace(target.namespace)
+            self.upkeep.check_namespace(target.namespace)
         made = self.cluster.prepared(resource, body)
         name = made["metadata"]["name"]
         asked = Asked("CREATE", resource, "", target.namespace, name, made, None, user)
         admitted = await self._admitted(request, asked)
-        self._check(target.served, admitted)
+        self.upkeep.check(target.served, admitted)
         if asked.dry_run:
             return JSONResponse(admitted, 201)
         uid = made["metadata"]["uid"]
@@ -235,7 +233,7 @@ class ApiServer:
             admitted["status"] = {"phase": "Pending"}
         stored = self.cluster.create(resource, admitted, uid=uid)
         if resource == CRDS:
-            self._establish(stored)
+            self.upkeep.establish(stored)
         return JSONResponse(stored, 201)
 
     async def _put(self, request: Request, target: Target, user: str) -> Response:
@@ -268,14 +266,14 @@ class ApiServer:
         made = self.cluster.prepared(target.resource, yaml.safe_load(raw))
         name = made["metadata"]["name"]
         if target.namespace:
-            self._check_namespace(target.namespace)
+            self.upkeep.check_namespace(target.namespace)
             made["metadata"]["namespace"] = target.namespace
         asked = Asked("CREATE", target.resource, "", target.namespace, name, made, None, user)
         admitted = await self._admitted(request, asked)
-        self._check(target.served, admitted)
+        self.upkeep.check(target.served, admitted)
         stored = self.cluster.create(target.resource, admitted, uid=made["metadata"]["uid"])
         if target.resource == CRDS:
-            self._establish(stored)
+            self.upkeep.establish(stored)
         return JSONResponse(stored, 201)
 
     async def _replace(
@@ -296,7 +294,7 @@ class ApiServer:
             user,
         )
         admitted = await self._admitted(request, asked)
-        self._check(target.served, admitted)
+        self.upkeep.check(target.served, admitted)
         if asked.dry_run:
             return JSONResponse(admitted)
         # A resize changes the spec, and only there; other subresources change the status.
@@ -313,7 +311,7 @@ class ApiServer:
         if asked.dry_run:
             return JSONResponse(before)
         if resource == NAMESPACES:
-            return JSONResponse(self._end_namespace(target.name))
+            return JSONResponse(self.upkeep.end_namespace(target.name))
         return JSONResponse(self.cluster.delete(resource, target.name, target.namespace))
 
     async def _watch(
@@ -354,96 +352,6 @@ class ApiServer:
     async def _admitted(self, request: Request, asked: Asked) -> Object:
         asked.dry_run = request.query_params.get("dryRun") == "All"
         return await self.admission.admit(asked) or {}
-
-    def _check(self, served: Served, wanted: Object) -> None:
-        if not served.schema:
-            return
-        error = jsonschema.exceptions.best_match(
-            jsonschema.Draft202012Validator(dict(served.schema)).iter_errors(wanted)
-        )
-        if error is not None:
-            kind, name = served.resource.kind, wanted["metadata"]["name"]
-            path = ".".join(str(one) for one in error.absolute_path) or "<root>"
-            raise refusal(422, "Invalid", f'{kind} "{name}" is invalid: {path}: {error.message}')
-
-    def _check_namespace(self, name: str) -> None:
-        found = self.cluster.read(NAMESPACES, name)
-        if found.get("status", {}).get("phase") == "Terminating":
-            raise refusal(
-                403,
-                "Forbidden",
-                f"unable to create new content in namespace {name} because it is being terminated",
-            )
-
-    def _create_namespace(self, name: str) -> None:
-        self.cluster.create(
-            NAMESPACES,
-            {
-                "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-                "spec": {"finalizers": ["kubernetes"]},
-                "status": {"phase": "Active"},
-            },
-        )
-
-    def _end_namespace(self, name: str) -> Object:
-        found = self.cluster.read(NAMESPACES, name)
-        found["status"] = {"phase": "Terminating"}
-        self.cluster.update(NAMESPACES, found, "status")
-        for served in list(self.kinds.all()):
-            if served.resource.is_namespaced:
-                for one in self.cluster.chunk(served.resource, name).objects:
-                    self.cluster.delete(served.resource, one["metadata"]["name"], name)
-        return self.cluster.delete(NAMESPACES, name)
-
-    def _establish(self, crd: Object) -> None:
-        conditions = [
-            {"type": kind, "status": "True", "reason": "Double", "message": ""}
-            for kind in ("NamesAccepted", "Established")
-        ]
-        crd["status"] = {"conditions": conditions, "acceptedNames": crd["spec"]["names"]}
-        self.cluster.update(CRDS, crd, "status")
-
-    def _bound(self, target: Target, binding: Object) -> Response:
-        pod = self.cluster.read(target.resource, target.name, target.namespace)
-        if pod["spec"].get("nodeName"):
-            raise refusal(409, "Conflict", f"pod {target.name} is already assigned to a node")
-        pod["spec"]["nodeName"] = binding["target"]["name"]
-        self.cluster.update(target.resource, pod)
-        return JSONResponse({"kind": "Status", "apiVersion": "v1", "status": "Success"}, 201)
-
-
-@asynccontextmanager
-async def running(
-    api: ApiServer, port: int = 0, certificate: Path | None = None, key: Path | None = None
-) -> AsyncIterator[ApiServer]:
-    """Serve it on 127.0.0.1; ``url`` is where."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind(("127.0.0.1", port))
-    config = uvicorn.Config(
-        api.app(),
-        log_level="error",
-        lifespan="off",
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        timeout_graceful_shutdown=1,
-    )
-    server = uvicorn.Server(config)
-    scheme = "https" if certificate else "http"
-    api.url = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
-    # What uvicorn's serve() does, without its signals, which are the tests'.
-    config.load()
-    server.lifespan = config.lifespan_class(config)
-    listening.listen()
-    await server.startup(sockets=[listening])
-    ticking = asyncio.create_task(server.main_loop())
-    try:
-        yield api
-    finally:
-        server.should_exit = True
-        api.cluster.disconnect()
-        await ticking
-        await server.shutdown(sockets=[listening])
 
 
 def _body(raw: bytes, request: Request) -> Object:

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.objects import KubeObjects
-from pinfold.planning.fake_kubernetes import FakeCluster, FakeKubernetes
+from pinfold.planning.fake_cluster import FakeCluster
+from pinfold.planning.fake_kubernetes import FakeKubernetes
 from pinfold.ports.kubernetes import Change, Changed, Kubernetes, Listed, Progress, Resource
-from tests.cluster.api_server.server import ApiServer, running
+from tests.cluster.api_server.server import ApiServer
+from tests.cluster.api_server.serving import running
 from tests.scenes.waiting import PATIENCE
 
 T = TypeVar("T")
