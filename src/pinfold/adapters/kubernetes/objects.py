@@ -177,7 +177,7 @@ class KubeObjects:
     async def _listed(
         self, resource: Resource, of: type[T], namespace: str = ""
     ) -> AsyncIterator[Listed[T]]:
-        decoder = msgspec.json.Decoder(_List[of])  # type: ignore[valid-type]
+        decoder = msgspec.json.Decoder(_List[of])  # type: ignore[valid-type] # made for it
         path = _path(resource, namespace)
         limit, continued, is_first = self._chunk, "", True
         while is_first or continued:
