@@ -240,7 +240,7 @@ ASKED = re.compile(
 @given(worlds())
 def test_remedies_work_when_they_are_followed(world: tuple[Planner, list[Pod]]) -> None:
     planner, pods = world
-    for decision, state in planner.decisions(pods):
+    for decision, state, _ in planner.decisions(pods):
         explanation = explain_decision(planner, state, decision)
         assert bool(explanation.remedies) <= (not decision.admitted)
         for remedy in explanation.remedies:

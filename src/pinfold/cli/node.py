@@ -21,6 +21,7 @@ from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.planner import Plan, Planner
+from pinfold.planning.quotas import PlannedQuotas
 
 
 class Request(Struct, frozen=True):
@@ -45,8 +46,9 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
         machine = open_machine(options.get("machine"))
         devices, device_notes = _load_devices(options.get("devices"), machine)
         kernel = Kernel() if config.own is None else _kernel(options.get("machine"))
-        planner = Planner(machine, config, devices=devices, kernel=kernel)
         read = read_manifests(manifests, own=config.own is not None)
+        quotas = PlannedQuotas(read.quotas, read.counted)
+        planner = Planner(machine, config, devices=devices, kernel=kernel, quotas=quotas)
     name = Path(config_file).name if config_file else "as configured"
     return Request(planner, read.pods, (*notes, *device_notes, *read.notes), name)
 

@@ -88,7 +88,7 @@ class PlannedPod(Record, frozen=True, kw_only=True):
     qos: QOSClass
     admitted: bool
     reason: str | None
-    """Why it was rejected, the kubelet's word."""
+    """Why it was rejected, the kubelet's word; ``Forbidden`` is that of a quota."""
     message: str | None
     kubelet_fault: str | None
     """The fault of the kubelet that decided."""
@@ -145,7 +145,8 @@ class PlannedResize(Record, frozen=True, kw_only=True):
     """One that is not changes nothing."""
     reason: str | None
     """Why it is infeasible, one of KEP-5554's names: ``prohibitedCPUAllocationError``,
-    ``inconsistentCPUAllocationError``, ``getBaselineCPUSetError``, ``resizeAllocateCPUsError``."""
+    ``inconsistentCPUAllocationError``, ``getBaselineCPUSetError``, ``resizeAllocateCPUsError``;
+    or ``Forbidden``, where a quota refuses it."""
     message: str | None
     before: CPUs
     """Its exclusive CPUs; empty where it has none of its own."""
@@ -153,6 +154,19 @@ class PlannedResize(Record, frozen=True, kw_only=True):
     """The same where it is infeasible."""
     moves: MovePlan | UnsetType = UNSET
     """The steps in which a running one gets there; only where it is feasible."""
+
+
+class QuotaUse(Record, frozen=True, kw_only=True):
+    """A ResourceQuota, and what is in use of it."""
+
+    namespace: str
+    name: str
+    scopes: Sequence[str]
+    """What a pod has to meet to be counted: ``Terminating``, ``PriorityClass In [batch]``."""
+    hard: Mapping[str, str]
+    """The most, by name, as quantities."""
+    used: Mapping[str, str]
+    """What is in use; names that are not about pods are left out."""
 
 
 class Plan(Document, frozen=True, kw_only=True):
@@ -178,6 +192,8 @@ class Plan(Document, frozen=True, kw_only=True):
     """What is wished of the node besides, where it has a section ``pinfold``."""
     resizes: Sequence[PlannedResize] | UnsetType = UNSET
     """The answers to ``--resize``, in its order; all else is as it is after them."""
+    quotas: Sequence[QuotaUse] | UnsetType = UNSET
+    """The ResourceQuotas among the manifests, as they are with all pods that were admitted."""
     notes: Sequence[str] | UnsetType = UNSET
     """What was passed over while reading; a comparison has them in one place for both plans."""
 

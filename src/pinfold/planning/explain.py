@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.moves import NO_NAMES, rebalance_document
+from pinfold.admission.quota import FORBIDDEN
 from pinfold.core.cpu.allocation import Step
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
@@ -72,9 +73,9 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
     order = admission_order(pods)
     named = pod_named(name, order)
     upto = next(at for at, pod in enumerate(order, 1) if pod is named)
-    *before, (decision, state) = planner.decisions(order[:upto])
-    admitted = [earlier for earlier, _ in before if earlier.admitted]
-    return explain_decision(planner, state, decision, admitted)
+    *before, made = planner.decisions(order[:upto])
+    admitted = [earlier.decision for earlier in before if earlier.decision.admitted]
+    return explain_decision(planner, made.before, made.decision, admitted)
 
 
 def explain_decision(
@@ -91,7 +92,8 @@ def explain_decision(
     remedies: tuple[str, ...] = ()
     moves: Rebalance | None = None
     running = [one.pod for one in admitted] if pods is None else pods
-    if not decision.admitted:
+    # What a quota refuses, no other node or configuration would admit.
+    if not decision.admitted and decision.reason != FORBIDDEN:
         remedies = tuple(find_remedies(planner, state, decision, admitted))
         moves = planner.room_for(state, decision.pod, running)
     names = {} if moves is None else {p.uid: p.full_name for p in running}

@@ -18,6 +18,7 @@ from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import MemoryBlock
 from pinfold.planning.node_use import device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
+from pinfold.planning.quotas import quota_use
 
 
 def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.Plan:
@@ -49,6 +50,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         devices=device_use(plan.state),
         in_force=UNSET if node is None else _in_force(wishes_of_node(node)),
         resizes=[_resize(one) for one in plan.resizes] or UNSET,
+        quotas=list(quota_use(plan.quotas)) or UNSET,
         notes=notes,
     )
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Decision, Node, NodeState, decide
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.model import build_node, check_device_hints, empty_state
+from pinfold.admission.quota import FORBIDDEN, NO_QUOTAS, Quotas, forbidden
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.admission.resize import Resize, plan_resize, settle_resize
 from pinfold.admission.settling import settle
@@ -29,7 +30,9 @@ from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.moves.steps import MovePlan
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.quota.charge import Refused
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.quotas import NOT_PLANNED, Made, PlannedQuotas
 from pinfold.state.ledger import Ledger
 
 _NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = {}
@@ -107,6 +110,7 @@ class Plan(Struct, frozen=True):
     allocatable: CPUSet
     state: NodeState
     resizes: tuple[ResizedContainer, ...] = ()
+    quotas: Quotas = NO_QUOTAS
 
     @property
     def ledger(self) -> Ledger:
@@ -139,6 +143,7 @@ class Planner:
         devices: what the device plugins list.  Whether they would rather give away other devices
             (GetPreferredAllocation) is not known to a plan.
         kernel: what is known of the machine's kernel.
+        quotas: those of the pods' namespaces, and what of the pods decides about them.
 
     Raises:
         NodeError: a kubelet with this configuration would not start, or not serve, on the machine.
@@ -153,7 +158,7 @@ class Planner:
     CPUSet('0-7')
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a node is, and what is in force around it
         self,
         machine: Machine,
         config: NodeConfig,
@@ -161,7 +166,9 @@ class Planner:
         rules: AllocationRules = KUBELET,
         devices: DeviceInventory | None = None,
         kernel: Kernel = Kernel(),  # noqa: B008 - frozen, of None
+        quotas: PlannedQuotas = NOT_PLANNED,
     ) -> None:
+        self.quotas = quotas
         self.machine = machine
         self.config = config
         self.rules = rules
@@ -206,12 +213,21 @@ class Planner:
         }
         return tuple(sorted(asked - self.devices.keys()))
 
-    def decisions(self, pods: Iterable[Pod]) -> Iterator[tuple[Decision, NodeState]]:
-        """Decide about the pods one after the other; each with the state it was made in."""
-        state = self.empty
+    def decisions(self, pods: Iterable[Pod]) -> Iterator[Made]:
+        """Decide about the pods one after the other; each with the state it was made in.
+
+        A quota applies before the node does, when a pod is created; a pod that the node rejects
+        has ended, and is charged no more than its object.
+        """
+        state, quotas = self.empty, self.quotas.empty
         for pod in admission_order(pods):
-            decision = decide(self.node, state, pod)
-            yield decision, state
+            charged = quotas.admit(self.quotas.counted(pod))
+            if isinstance(charged, Refused):
+                decision = forbidden(pod, charged)
+            else:
+                decision = decide(self.node, state, pod)
+                quotas = self.quotas.after(quotas, charged, decision)
+            yield Made(decision, state, quotas)
             state = settle(state, decision)
 
     def pool(self, ledger: Ledger, pods: Iterable[Pod]) -> CPUSet:
@@ -223,14 +239,14 @@ class Planner:
         """Place the pods, oldest first, in the order given where they are equally old."""
         decisions: list[Decision] = []
         moves: list[Rebalance | None] = []
-        state = self.empty
-        for pod in admission_order(pods):
-            decision = decide(self.node, state, pod)
-            possible = self.config.dynamic is not None and not decision.admitted
+        state, quotas = self.empty, self.quotas.empty
+        for decision, before, after in self.decisions(pods):
+            refused = not decision.admitted and decision.reason != FORBIDDEN
+            possible = self.config.dynamic is not None and refused
             running = (one.pod for one in decisions if one.admitted)
-            moves.append(self.room_for(state, pod, running) if possible else None)
+            moves.append(self.room_for(before, decision.pod, running) if possible else None)
             decisions.append(decision)
-            state = settle(state, decision)
+            state, quotas = settle(before, decision), after
         ledger = state.ledger
         policy = self.node.cpu_policy
         pool = self.pool(ledger, (one.pod for one in decisions if one.admitted))
@@ -244,6 +260,7 @@ class Planner:
             reserved=self.config.reserved_system_cpus if policy is None else policy.reserved,
             allocatable=self.node.assignable(ledger),
             state=state,
+            quotas=quotas,
         )
 
     def resize(self, plan: Plan, wish: ResizeWish) -> Plan:
@@ -269,6 +286,10 @@ class Planner:
                 Owner(pod.uid, container), nothing, nothing, nothing, INCONSISTENT, problem
             )
             return _answered(plan, ResizedContainer(pod, container, wish.cpus, refused))
+        [cpus] = [one.cpus for one in placed.containers if one.name == container]
+        denied = self.quotas.denied(plan.quotas, pod, Owner(pod.uid, container), wish.cpus, cpus)
+        if denied is not None:
+            return _answered(plan, ResizedContainer(pod, container, wish.cpus, denied))
         baseline = _baseline(plan, placed, container)
         if self.config.own is None:
             ask = Resize(container, wish.cpus, baseline)
@@ -346,7 +367,9 @@ def _with_resize(
         )
         return replace(pod, containers=containers, resized=asks if here else pod.resized)
 
-    return replace(after, pods=tuple(map(placement, plan.pods)))
+    pods = tuple(map(placement, plan.pods))
+    there = ((one.pod, one.admitted) for one in pods if one.decision.reason != FORBIDDEN)
+    return replace(after, pods=pods, quotas=plan.planner.quotas.used_by(there))
 
 
 def admission_order(pods: Iterable[Pod]) -> list[Pod]:

@@ -104,7 +104,8 @@ class PlanView(Struct, frozen=True):
     ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs; ``pins`` is
     whether anybody gives out CPUs here: where nobody does, no summary says who has which.
     ``isolated`` are CPUs that the kernel was booted to isolate, ``idle`` siblings that stay idle.
-    All but ``resizes`` is as it is after them.  ``in_force`` is what is wished of the node besides.
+    All but ``resizes`` is as it is after them.  ``in_force`` is what is wished of the node besides,
+    ``quotas`` what is in use of those of the namespaces.
     """
 
     title: str
@@ -121,6 +122,7 @@ class PlanView(Struct, frozen=True):
     idle: CPUSet = CPUSet()
     resizes: tuple[ResizeRow, ...] = ()
     in_force: tuple[str, ...] = ()
+    quotas: tuple[str, ...] = ()
 
     @property
     def exclusive(self) -> CPUSet:
@@ -162,6 +164,8 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
     yield "Cores", text, ""
     for number, wish in enumerate(view.in_force):
         yield "" if number else "Besides", wish, ""
+    for number, quota in enumerate(view.quotas):
+        yield "" if number else "Quotas", quota, ""
 
 
 def _drawn_apart(view: PlanView) -> str:

@@ -18,6 +18,9 @@ from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
 from pinfold.core.pod.manifest.workload_fields import annotation_findings, unknown_fields
 from pinfold.core.pod.pod import Pod, apply_defaults
+from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
+from pinfold.core.quota.quota import ResourceQuota, quota_from_api
+from pinfold.core.quota.validation import validate_quota
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 
@@ -49,10 +52,15 @@ _WORKLOADS: Final[Mapping[str, _Workload]] = {
 
 
 class Manifests(Struct, frozen=True):
-    """The pods of some files in their order, and notes on what was left out."""
+    """The pods of some files in their order, and notes on what was left out.
+
+    Where there are ``quotas``, ``counted`` is what of the pods decides about them, by uid.
+    """
 
     pods: tuple[Pod, ...]
     notes: tuple[str, ...]
+    quotas: tuple[ResourceQuota, ...] = ()
+    counted: Mapping[str, CountedPod] = {}
 
 
 def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
@@ -72,7 +80,8 @@ def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
         if number == 0:
             reader.notes.append(f"{path}: nothing in it")
     notes = tuple(printable(note) for note in reader.notes)
-    return Manifests(tuple(pod for pod, _ in reader.pods.values()), notes)
+    pods = tuple(pod for pod, _ in reader.pods.values())
+    return Manifests(pods, notes, tuple(reader.quotas.values()), reader.counted())
 
 
 class _Reader:
@@ -84,6 +93,19 @@ class _Reader:
         self.notes: list[str] = []
         self._uids: dict[str, Pod] = {}
         self._generated: dict[str, int] = {}
+        self._objects: dict[str, Mapping[str, Any]] = {}
+        self.quotas: dict[str, ResourceQuota] = {}
+
+    def counted(self) -> dict[str, CountedPod]:
+        """What quotas see of the pods, where there are any."""
+        if not self.quotas:
+            return {}
+        found = {id(one): one for one in self._objects.values()}
+        seen = {key: counted_pod_from_api(one) for key, one in found.items()}
+        return {
+            pod.uid: replace(seen[id(self._objects[pod.uid])], pod=pod)
+            for pod, _ in self.pods.values()
+        }
 
     def read(self, content: object, where: str, depth: int = 0) -> None:
         if not isinstance(content, dict):
@@ -102,23 +124,37 @@ class _Reader:
             if kind == "Pod" and group in (None, *_POD_GROUPS):
                 self._read_pod(content, where)
             elif kind in _WORKLOADS and group in (None, *_WORKLOADS[kind].groups):
-                for pod in self._workload(kind, content, where):
-                    self._add(pod, where)
+                for pod, template in self._workload(kind, content, where):
+                    self._add(pod, where, template)
+            elif kind == "ResourceQuota" and group in (None, *_POD_GROUPS):
+                self._read_quota(content, where)
+            elif kind == "Namespace" and group in (None, *_POD_GROUPS):
+                # Pods and quotas name their namespace; nothing more of it matters to a node.
+                return
             else:
                 self.notes.append(f"{where}: {_left_out(kind, content)}, left out")
         except PodError as error:
             raise ManifestError(f"{where}: {kind} {_name_of(content)}: {error}") from None
+
+    def _read_quota(self, content: Mapping[str, Any], where: str) -> None:
+        quota = quota_from_api(content)
+        validate_quota(quota)
+        if quota.full_name in self.quotas:
+            raise ManifestError(
+                f"{where}: ResourceQuota {quota.full_name} is there already; give it another name"
+            )
+        self.quotas[quota.full_name] = quota
 
     def _read_pod(self, content: Mapping[str, Any], where: str) -> None:
         pod = _pod({**content, "metadata": self._named(content)}, "")
         self._tell_unknown(content, "", where)
         ended = _end_of(content)
         if ended is None:
-            self._add(pod, where)
+            self._add(pod, where, content)
         else:
             self.notes.append(f"{where}: pod {pod.full_name} has ended ({ended}), left out")
 
-    def _add(self, pod: Pod, where: str) -> None:
+    def _add(self, pod: Pod, where: str, content: Mapping[str, Any]) -> None:
         key = (pod.namespace, pod.name)
         if key in self.pods:
             raise ManifestError(
@@ -132,6 +168,7 @@ class _Reader:
                 f"{other.full_name} ({pod.uid}); drop metadata.uid"
             )
         self.pods[key] = (pod, where)
+        self._objects[pod.uid] = content
         if len(self.pods) > MAX_PODS:
             raise ManifestError(f"{where}: more than can be planned at once ({MAX_PODS})")
 
@@ -153,7 +190,9 @@ class _Reader:
         for field in (*unknown_fields(content, path), *annotations):
             self.notes.append(f"{where}: {field}; planned without it")
 
-    def _workload(self, kind: str, content: Mapping[str, Any], where: str) -> Iterator[Pod]:
+    def _workload(
+        self, kind: str, content: Mapping[str, Any], where: str
+    ) -> Iterator[tuple[Pod, Mapping[str, Any]]]:
         holder: Any = content
         path = ""
         for key in _WORKLOADS[kind].path:
@@ -180,7 +219,7 @@ class _Reader:
         first = _first_ordinal(kind, holder)
         for index in range(first, first + _count(kind, holder, path)):
             one = f"{name}-{index}"
-            yield replace(pod, name=one, uid=f"{namespace}/{one}")
+            yield replace(pod, name=one, uid=f"{namespace}/{one}"), template
 
 
 def _with_kind(item: object, list_kind: str) -> object:

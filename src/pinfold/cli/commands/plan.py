@@ -89,7 +89,13 @@ def _compare(
     config, notes = load_config(config_file, {})
     with input_errors(MachineError, NodeError):
         known = request.planner
-        planner = Planner(known.machine, config, devices=known.devices, kernel=known.kernel)
+        planner = Planner(
+            known.machine,
+            config,
+            devices=known.devices,
+            kernel=known.kernel,
+            quotas=known.quotas,
+        )
     notes = (*notes, *filter(None, (planner.node.smt_remark,)))
     after = placed_pods(planner, request.pods, resizes)
     if output == "json":

@@ -11,7 +11,15 @@ from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MovePlan
-from pinfold.documents.plan import DeviceCounts, InForce, MemoryUse, Plan, PlannedPod, PlannedResize
+from pinfold.documents.plan import (
+    DeviceCounts,
+    InForce,
+    MemoryUse,
+    Plan,
+    PlannedPod,
+    PlannedResize,
+    QuotaUse,
+)
 from pinfold.planning import planner
 from pinfold.planning.node_use import unlocated_devices
 from pinfold.render.machine_map import machine_map
@@ -65,9 +73,21 @@ def plan_view(
         idle=idle,
         notes=(*plan.machine.notes, *(plan.notes or ())),
         in_force=tuple(map(_wish, plan.in_force or ())),
+        quotas=tuple(quota_lines(plan.quotas or ())),
         numa=_planned_gauges(plan, on.unlocated),
         resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),
     )
+
+
+def quota_lines(quotas: Sequence[QuotaUse]) -> Iterator[str]:
+    """``trading/cpus: pinfold.dev/exclusive-cpus 6 of 8``."""
+    for quota in quotas:
+        told = ", ".join(
+            f"{name} {quota.used[name]} of {most}" if name in quota.used else f"{name} ? of {most}"
+            for name, most in quota.hard.items()
+        )
+        of = f" ({', '.join(quota.scopes)})" if quota.scopes else ""
+        yield f"{quota.namespace}/{quota.name}{of}: {told}"
 
 
 def _resize(resize: PlannedResize, keys: set[str]) -> ResizeRow:

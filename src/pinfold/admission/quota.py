@@ -1,0 +1,86 @@
+"""Quotas of namespaces, beside a node: a pod that is refused by one is never shown to the node.
+
+As with an API server, they apply when a pod is created, or a resize is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.admission.admission import Decision
+from pinfold.core.pod.pod import Pod
+from pinfold.core.quota.charge import CREATE, RESIZE, UPDATE, Refused, Request, charge
+from pinfold.core.quota.counted_pod import CountedPod
+from pinfold.core.quota.in_use import in_use
+from pinfold.core.quota.quota import ResourceQuota
+
+FORBIDDEN: Final = "Forbidden"
+"""The reason of a refusal, which is the API server's."""
+
+_ANY_VERSION: Final = "1"
+
+
+class Quotas(Struct, frozen=True):
+    """The quotas of all namespaces, each with what is in use of it.
+
+    ``now`` is the time at which pods are looked at, in seconds since the epoch.
+    """
+
+    by_namespace: Mapping[str, tuple[ResourceQuota, ...]] = MappingProxyType({})
+    now: float = 0.0
+
+    @staticmethod
+    def of(quotas: Iterable[ResourceQuota], pods: Iterable[CountedPod], now: float) -> Quotas:
+        """Count what ``pods`` use."""
+        found: dict[str, list[ResourceQuota]] = {}
+        for quota in quotas:
+            found.setdefault(quota.namespace, []).append(quota)
+        there: dict[str, list[CountedPod]] = {name: [] for name in found}
+        for pod in pods:
+            if pod.pod.namespace in there:
+                there[pod.pod.namespace].append(pod)
+        return Quotas(
+            {
+                name: tuple(one.with_status(in_use(one, there[name], now)) for one in held)
+                for name, held in found.items()
+            },
+            now,
+        )
+
+    def admit(self, pod: CountedPod) -> Quotas | Refused:
+        """Charge a new pod."""
+        return self._charged(Request(CREATE, pod))
+
+    def resize(self, old: CountedPod, pod: CountedPod) -> Quotas | Refused:
+        """Charge what a pod asks for more than before; what it needs less is counted later."""
+        known = replace(old, resource_version=old.resource_version or _ANY_VERSION)
+        return self._charged(Request(UPDATE, pod, known, RESIZE))
+
+    def _charged(self, request: Request) -> Quotas | Refused:
+        namespace = request.pod.pod.namespace
+        quotas = self.by_namespace.get(namespace)
+        if quotas is None:
+            return self
+        answer = charge(quotas, request, self.now)
+        if isinstance(answer, Refused):
+            return answer
+        return replace(self, by_namespace={**self.by_namespace, namespace: answer.quotas})
+
+    @property
+    def quotas(self) -> tuple[ResourceQuota, ...]:
+        """All of them, by namespace and name."""
+        found = (one for held in self.by_namespace.values() for one in held)
+        return tuple(sorted(found, key=lambda one: (one.namespace, one.name)))
+
+
+NO_QUOTAS: Final = Quotas()
+
+
+def forbidden(pod: Pod, refused: Refused) -> Decision:
+    """The decision about a pod that a quota refuses."""
+    return Decision(pod, admitted=False, reason=FORBIDDEN, message=refused.message)

@@ -1,0 +1,143 @@
+"""Quotas in a plan: a pod that one refuses is never shown to the node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+from msgspec.json import encode
+
+from pinfold import CPUSet, NodeConfig, parse_short_form
+from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
+from pinfold.core.moves.resize_wish import ResizeWish
+from pinfold.documents.plan import QuotaUse
+from pinfold.planning.explain import explain_pod
+from pinfold.planning.plan_document import plan_document
+from pinfold.planning.planner import Plan, Planner
+from pinfold.planning.quotas import PlannedQuotas
+
+OURS = "pinfold.dev/exclusive-cpus"
+Read = Callable[..., Manifests]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Manifests as they are read from a file."""
+
+    def read(*objects: dict[str, Any]) -> Manifests:
+        file = tmp_path / "manifests.json"
+        file.write_text(json.dumps({"kind": "List", "items": objects}))
+        return read_manifests([str(file)])
+
+    return read
+
+
+def quota(hard: dict[str, str], **spec: Any) -> dict[str, Any]:
+    return {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard, **spec}}
+
+
+def pod(name: str, cpu: str = "2", **spec: Any) -> dict[str, Any]:
+    limits = {"cpu": cpu, "memory": "1Gi"}
+    containers = [{"name": "c", "resources": {"limits": limits}}]
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+def planner_of(read: Manifests, cpus: str = "1s8c1t") -> Planner:
+    config = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
+    quotas = PlannedQuotas(read.quotas, read.counted)
+    return Planner(parse_short_form(cpus), config, quotas=quotas)
+
+
+def plan_of(read: Manifests, cpus: str = "1s8c1t") -> Plan:
+    return planner_of(read, cpus).plan(read.pods)
+
+
+def used(plan: Plan) -> dict[str, str]:
+    [found] = plan_document(plan).quotas or ()
+    assert isinstance(found, QuotaUse)
+    return dict(found.used)
+
+
+def test_the_pod_beyond_the_quota_is_refused_and_a_later_one_is_not(read: Read) -> None:
+    plan = plan_of(read(quota({OURS: "4"}), pod("a"), pod("b", "3"), pod("c")))
+    assert [one.admitted for one in plan.pods] == [True, False, True]
+    [refused] = plan.rejected
+    assert refused.decision.reason == "Forbidden"
+    assert refused.decision.message == (
+        f'pods "b" is forbidden: exceeded quota: q, requested: {OURS}=3, used: {OURS}=2, '
+        f"limited: {OURS}=4"
+    )
+    assert refused.decision.affinities == ()
+    assert used(plan) == {OURS: "4"}
+
+
+def test_what_the_node_rejects_is_charged_its_object_alone(read: Read) -> None:
+    hard = {OURS: "9", "pods": "9", "count/pods": "9"}
+    plan = plan_of(read(quota(hard), pod("a", "6"), pod("b", "2")))
+    assert [one.decision.reason for one in plan.pods] == [None, "UnexpectedAdmissionError"]
+    assert used(plan) == {OURS: "6", "pods": "1", "count/pods": "2"}
+
+
+def test_scopes_are_of_the_manifest(read: Read) -> None:
+    scoped = quota({"pods": "0"}, scopes=["Terminating"])
+    plan = plan_of(read(scoped, pod("a"), pod("b", activeDeadlineSeconds=60)))
+    assert [one.admitted for one in plan.pods] == [True, False]
+
+
+def test_replicas_are_counted_one_by_one(read: Read) -> None:
+    template = {"spec": pod("t")["spec"] | {"activeDeadlineSeconds": 5}}
+    job = {
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"parallelism": 3, "template": template},
+    }
+    plan = plan_of(read(quota({"pods": "2"}, scopes=["Terminating"]), job))
+    assert [one.admitted for one in plan.pods] == [True, True, False]
+
+
+def test_another_namespace_is_not_asked(read: Read) -> None:
+    other = pod("a")
+    other["metadata"]["namespace"] = "other"
+    assert plan_of(read(quota({"pods": "0"}), other)).rejected == ()
+
+
+def test_a_resize_is_charged_first(read: Read) -> None:
+    manifests = read(quota({OURS: "5"}), pod("a"), pod("b"))
+    planner = planner_of(manifests)
+    plan = planner.plan(manifests.pods)
+    answers = []
+    for wish, in_use in (("a=3", "5"), ("b=3", "5"), ("a=2", "4"), ("b=3", "5")):
+        plan = planner.resize(plan, ResizeWish.parse(f"pod/{wish}"))
+        answers.append(plan.resizes[-1].decision.reason)
+        assert used(plan) == {OURS: in_use}
+    assert answers == [None, "Forbidden", None, None]
+
+
+def test_an_explanation_names_the_quota_and_tries_no_other_node(read: Read) -> None:
+    manifests = read(quota({OURS: "2"}), pod("a"), pod("b"))
+    explanation = explain_pod(planner_of(manifests), manifests.pods, "b")
+    assert explanation.remedies == ()
+    assert "exceeded quota: q" in explanation.containers[0].constraint
+
+
+def test_a_plan_without_quotas_says_nothing_of_them(read: Read) -> None:
+    assert plan_document(plan_of(read(pod("a")))).quotas is UNSET
+    namespace = {"kind": "Namespace", "metadata": {"name": "default"}}
+    assert read(namespace, pod("a")).notes == ()
+
+
+def test_a_quota_is_refused_as_an_api_server_refuses_it(read: Read) -> None:
+    wrong = quota({"nonsense": "1"})
+    with pytest.raises(ManifestError, match=r"spec.hard\[nonsense\].*must be a standard resource"):
+        read(wrong)
+    with pytest.raises(ManifestError, match="is there already"):
+        read(quota({"pods": "1"}), quota({"pods": "2"}))
+
+
+def test_names_that_are_not_of_pods_are_left_out_of_what_is_used(read: Read) -> None:
+    document = plan_document(plan_of(read(quota({"services": "1", "pods": "2"}), pod("a"))))
+    assert json.loads(encode(document))["quotas"][0]["used"] == {"pods": "1"}
