@@ -63,7 +63,7 @@ e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: crashes, confinement, shi
 	@sh tests/e2e/install.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS)
 
-guest: $(VENV)/.dev  ## As root: live tests in two guests (half an hour): SMT, 2 NUMA nodes, huge pages, cgroup v2, v1
+guest: $(VENV)/.dev  ## As root: live tests in four guests (an hour): SMT, 2 NUMA nodes, huge pages, cgroup v2, v1
 	$(BIN)/python -m pytest tests/guest/test_guest.py $(ARGS)
 
 trial: $(VENV)/.dev  ## As root: an agent under faults by chance (SECONDS=300, ARGS="--seed 7 --only hotplug" to choose)

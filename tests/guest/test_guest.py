@@ -3,9 +3,9 @@
 ``make guest``.  Here cgroup v2 and v1 are both at hand, and CPUs that the kernel isolates; the pods
 that a small host has no CPUs for are really placed, and huge pages and memory come from one node or
 the other.  The guests are started by the test bed beside the repository; without it, or without
-root, these tests are skipped.  Emulated machines take some half an hour for them; ``ARGS="-k v1"``
-chooses one.  What a guest prints is in ``build/guest-v1.log``, ``-v2`` or ``-isolated`` while it
-runs.
+root, these tests are skipped.  Emulated machines take an hour for them; ``ARGS="-k load"`` chooses
+one.  What a guest prints is in ``build/guest-v1.log``, ``-v2``, ``-load`` or ``-isolated``
+while it runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ V2: Final = (
     "tests/agent/test_mixed_live.py",
     "tests/guest/test_guest_smt.py",
     "tests/guest/test_guest_domains.py",
-    "tests/adapters/guardian/test_guardian_interleaved.py",
     "tests/e2e/test_spec_pods.py",
     "tests/e2e/test_pod_facts.py",
     "tests/adapters/cgroup/test_cgroup_offline.py",
@@ -62,6 +61,16 @@ V2: Final = (
     # Last: it changes the pools of huge pages.
     "tests/guest/test_guest_memory.py",
 )
+LOAD: Final = (
+    "tests/adapters/guardian",
+    "tests/e2e/test_suppression_live.py",
+    "tests/e2e/test_lending.py",
+    "tests/e2e/test_lending_sampled.py",
+    "tests/e2e/test_load_driven_agent.py",
+    "tests/guest/test_guest_lending.py",
+    "tests/guest/test_guest_qos.py",
+)
+"""What is done by load, and by QoS class."""
 V1: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     MEMORY,
@@ -78,16 +87,17 @@ FIRST_GROUP: Final = {"v2": "/sys/fs/cgroup/keep", "v1": "/sys/fs/cgroup/cpuset/
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "kernel", "tests", "booted"),
+    ("name", "cgroup", "kernel", "tests", "booted"),
     # The shorter ones first.
     [
-        pytest.param("v2", "6.12", ISOLATED, BOOTED, id="isolated"),
-        pytest.param("v1", "6.1", V1, "", id="v1"),
-        pytest.param("v2", "6.12", V2, "", id="v2"),
+        pytest.param("isolated", "v2", "6.12", ISOLATED, BOOTED, id="isolated"),
+        pytest.param("v1", "v1", "6.1", V1, "", id="v1"),
+        pytest.param("load", "v2", "6.12", LOAD, "", id="load"),
+        pytest.param("v2", "v2", "6.12", V2, "", id="v2"),
     ],
 )
 def test_the_live_tests_pass_in_the_guest(
-    cgroup: str, kernel: str, tests: tuple[str, ...], booted: str
+    name: str, cgroup: str, kernel: str, tests: tuple[str, ...], booted: str
 ) -> None:
     if not TESTBED.exists():
         pytest.skip("the test bed is not beside the repository")
@@ -95,17 +105,19 @@ def test_the_live_tests_pass_in_the_guest(
         pytest.skip(reason)
     if shutil.which("qemu-system-x86_64") is None:
         pytest.skip("not installed: qemu-system-x86")
-    subprocess.run([sys.executable, str(TESTBED), "kernel", kernel], check=True)
+    told = [sys.executable, str(TESTBED), "kernel", kernel]
+    modules = subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
     command = (
         # A first group of one's own: kernel 6.1 was seen to panic under emulation without it.
         f"mkdir {FIRST_GROUP[cgroup]} && cd {ROOT} && "
         "PINFOLD_TEST_HOTPLUG=1 "  # its CPUs are nobody else's
         "PINFOLD_CRASH_POINTS=2 "  # each takes a while here
+        f"PINFOLD_TEST_MODULES={modules} "
         f"PINFOLD_TEST_PATIENCE=12 PYTHONPATH={ROOT / 'src'} PYTHONDONTWRITEBYTECODE=1 "
         f"{sys.executable} -m pytest -vv --color=no --durations=15 -rs -p no:cacheprovider "
         + " ".join(tests)
     )
-    log = ROOT / "build" / f"guest-{'isolated' if booted else cgroup}.log"
+    log = ROOT / "build" / f"guest-{name}.log"
     log.parent.mkdir(exist_ok=True)
     for _ in range(3):
         with log.open("w") as out:
