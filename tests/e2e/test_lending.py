@@ -13,17 +13,19 @@ import pytest
 from pinfold.adapters.cgroup import open_cgroups
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run
+from tests.scenes.bell import bell, ring
 from tests.scenes.waiting import wait_until
 
 SPINS = ("sh", "-c", "while :; do :; done")
 WHEN_TOLD = """
-import pathlib, sys, time
-told = pathlib.Path(sys.argv[1])
+import pathlib, sys
+told, bell = map(pathlib.Path, sys.argv[1:])
 while True:
-    if not told.exists():
-        time.sleep(0.02)
+    bell.read_bytes()
+    while told.exists():
+        pass
 """
-"""Rests until a file is there, and is busy while it is."""
+"""Rests until it is rung, and is busy as long as a file is there."""
 
 
 EVERYTHING = CPUSet(os.sched_getaffinity(0))
@@ -35,10 +37,10 @@ class Node:
 
     def __init__(self, agent: AgentProcess) -> None:
         self.agent = agent
-        self.busy = agent.folder / "busy"
+        self.busy, self.bell = agent.folder / "busy", bell(agent.folder)
         # No less than a whole core is lent.
         threads = Path("/sys/devices/system/cpu/cpu1/topology/thread_siblings_list").read_text()
-        command = (sys.executable, "-c", WHEN_TOLD, str(self.busy))
+        command = (sys.executable, "-c", WHEN_TOLD, str(self.busy), str(self.bell))
         owner = manifest("owner", ("main", command, str(len(CPUSet.parse(threads)))))
         owner["metadata"]["annotations"] = {"lend-cpus.pinfold.dev/pod": "true"}
         agent.apply(owner)
@@ -106,6 +108,7 @@ def test_what_is_idle_is_lent_and_back_when_the_owner_is_busy(node: Node) -> Non
     assert node.agent.pod("owner")["containers"][0]["cpus"] == str(node.own)
     node.until_lent()
     node.busy.touch()
+    ring(node.bell)
     node.until(node.pool)
     wait_until(lambda: node.said()["lent"] == [])
     wait_until(lambda: node.decided("return"))

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.scenes.agent_process import skip_unless_an_agent_can_run
+from tests.scenes.bell import bell, ring
 from tests.scenes.churn import pod, sampled
 from tests.scenes.pod_worlds import Manifest, ProcessWorld, World, started
 from tests.scenes.two_nodes import cpus_of, node_ids
@@ -28,14 +29,17 @@ from pinfold.core.values.cpuset import CPUSet
 CORES = read_live().cores
 NEEDS = "needs four cores with several threads (make guest has them)"
 
+ENOUGH = 1500
+"""Looks at the cpusets: so long that all threads are looked at a dozen times, too."""
+
 CALM = "while :; do sleep 1000; done"
 WHEN_TOLD = """
 first=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/self/status)
 while :; do
-  if [ -e {flag} ]; then taskset -c $first sh -c 'while [ -e {flag} ]; do :; done'
-  else sleep 1; fi
+  read told <{bell}
+  taskset -c $first sh -c 'while [ -e {flag} ]; do :; done'
 done"""
-"""Busy on the first of its CPUs while a file is there."""
+"""Rests until it is rung, and is busy on the first of its CPUs as long as a file is there."""
 
 ROUND = f"""exec {sys.executable} -c '
 import os, time
@@ -140,8 +144,8 @@ def judged(found: dict[str, Any], seen: Counter[CPUSet]) -> None:
 
 def test_no_sibling_of_a_busy_cpu_is_lent(world: World, tmp_path: Path) -> None:
     """Of two owners, on a NUMA node each, one becomes busy on one of its CPUs."""
-    flag = tmp_path / "busy"
-    own = run(world, lender("owner", WHEN_TOLD.format(flag=flag), 4))
+    flag, rung = tmp_path / "busy", bell(tmp_path)
+    own = run(world, lender("owner", WHEN_TOLD.format(flag=flag, bell=rung), 4))
     far = run(world, lender("far", CALM, 4))
     assert node_of(own) != node_of(far)
     busy = core(min(own))
@@ -153,10 +157,11 @@ def test_no_sibling_of_a_busy_cpu_is_lent(world: World, tmp_path: Path) -> None:
     with sampled(world) as found:
         wait_until(lambda: lent.now() == own | far, 60)
         flag.touch()
+        ring(rung)
         # All of its CPUs are taken back, and then the core lent that is idle.
         wait_until(lambda: not lent.now() & busy, 60)
         with lent.watched() as seen:
-            wait_until(lambda: seen[rest | far] > 100, 60)
+            wait_until(lambda: seen[rest | far] > ENOUGH, 60)
         assert flag.exists()
         flag.unlink()
         wait_until(lambda: lent.now() == own | far, 60)
@@ -171,6 +176,8 @@ def node_of(cpus: CPUSet) -> int:
 
 
 def test_no_sibling_of_another_owners_cpu_is_lent(world: World) -> None:
+    # The sibling of what is reserved would be the first to be taken by one who needs an odd number.
+    run(world, pod("filler", CALM, 1))
     own = run(world, lender("owner", CALM, 3))
     others = run(world, lender("other", "while :; do :; done", 1))
     whole = CPUSet.union(one for one in CORES if one <= own)
@@ -180,6 +187,6 @@ def test_no_sibling_of_another_owners_cpu_is_lent(world: World) -> None:
     run(world, pod("round", ROUND))
     lent = Lent(world)
     with sampled(world) as found, lent.watched() as seen:
-        wait_until(lambda: seen[whole] > 200, 60)
+        wait_until(lambda: seen[whole] > ENOUGH, 60)
     assert set(seen) <= {CPUSet(), whole}, seen
     judged(found, seen)
