@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from msgspec import Struct, field
 
@@ -24,7 +25,7 @@ class UnknownContainerError(UnknownPodError):
     """A pod has no container of that name, or several and none is named."""
 
 
-class PodTable(Struct, frozen=True):
+class PodTable(Struct, frozen=True, dict=True):
     """By uid: ``active`` pods own their CPUs; ``ended`` ones do not, and stand oldest first."""
 
     active: Mapping[str, AdmittedPod] = field(default_factory=dict)
@@ -60,6 +61,10 @@ class PodTable(Struct, frozen=True):
 
     def containers(self) -> Mapping[ContainerKey, tuple[AdmittedPod, Container]]:
         """Every container of every active pod."""
+        return self._containers
+
+    @cached_property
+    def _containers(self) -> Mapping[ContainerKey, tuple[AdmittedPod, Container]]:
         return {
             pod.key(container): (pod, container)
             for pod in self.active.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Protocol
 
 from msgspec import Struct
@@ -66,7 +67,7 @@ class Whereabouts(Struct, frozen=True):
         return "shared" if self.cpus is None else "own"
 
 
-class View(Struct, frozen=True):
+class View(Struct, frozen=True, dict=True):
     """The node at one moment: its policies, who has what, its pods, how it is looked after.
 
     ``move`` is the plan of moves that is in flight; the state has its claims.  ``lent`` are CPUs of
@@ -87,7 +88,7 @@ class View(Struct, frozen=True):
         """Every CPU that is known, offline ones too."""
         return self.state.ledger.limits.machine
 
-    @property
+    @cached_property
     def pool(self) -> CPUSet:
         """The CPUs on which the shared containers really run.
 
@@ -106,7 +107,21 @@ class View(Struct, frozen=True):
         return pool - self.parked or pool
 
     def where(self, pod: AdmittedPod, container: Container) -> Whereabouts:
-        """Where a container of an active pod is to run now."""
+        """Where a container of an active pod is to run now.
+
+        It is worked out once: all who look at the node, and those who decide by load every second,
+        ask it of everybody.
+        """
+        known = self._places.get(key := (pod.uid, container.name))
+        if known is None or known[0] is not pod or known[1] is not container:
+            known = self._places[key] = (pod, container, self._where(pod, container))
+        return known[2]
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], tuple[AdmittedPod, Container, Whereabouts]]:
+        return {}
+
+    def _where(self, pod: AdmittedPod, container: Container) -> Whereabouts:
         offline, mems = self.state.offline, pod.record.memory_nodes(container.name)
         own = pod.exclusive_cpus(self.state.ledger, container)
         if self.move is not None:
@@ -122,7 +137,7 @@ class View(Struct, frozen=True):
         idle = own is None and not frozen and self.settings.idle_side and pod.borrows(container)
         return Whereabouts(own, gone, frozen, mems, idle=idle)
 
-    @property
+    @cached_property
     def moving(self) -> frozenset[Owner]:
         """The owners whose CPUs the plan in flight changes."""
         if self.move is None:
@@ -130,9 +145,13 @@ class View(Struct, frozen=True):
         plan = self.move.plan
         return frozenset(plan.start.placed.keys() | plan.end.placed.keys())
 
-    @property
+    @cached_property
     def lendable(self) -> CPUSet:
-        """The online CPUs whose owners keep them for a while, and run there.
+        """All that is :meth:`lendable_of` the machine."""
+        return self.lendable_of(self.machine)
+
+    def lendable_of(self, cpus: CPUSet) -> CPUSet:
+        """Those of these CPUs that are online, and whose owners run there and keep them a while.
 
         Whether an owner allows it is not asked here.  Idle siblings are to stay idle, and so is the
         sibling thread of what another container owns: it was not asked.
@@ -143,9 +162,9 @@ class View(Struct, frozen=True):
             own - self.whole_cores(owned - own)
             for pod, container in self.pods.containers().values()
             if not pod.is_ending and Owner(pod.uid, container.name) not in moving
-            if (own := ledger.cpus_of(pod.uid, container.name))
+            if (own := ledger.cpus_of(pod.uid, container.name)) and own & cpus
         )
-        return CPUSet.union(found) - self.state.offline
+        return (CPUSet.union(found) & cpus) - self.state.offline
 
     def whole_cores(self, cpus: CPUSet) -> CPUSet:
         """These CPUs with all threads of their cores, where the policy knows of cores."""

@@ -78,7 +78,7 @@ class Loans:
                 raise CgroupError("nothing is lent on this node: its configuration does not say so")
             busy = map(_owner, self._containers.seen.busy)
             held = CPUSet.union(_claim(view, one) for one in busy)
-            if wrong := more - (view.lendable - held):
+            if wrong := more - (view.lendable_of(more) - held):
                 raise CgroupError(
                     f"CPUs {wrong} cannot be lent: nobody owns them who has them for a while"
                 )
