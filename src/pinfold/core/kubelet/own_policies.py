@@ -94,6 +94,12 @@ def percent(text: str) -> float:
     return float(text.removesuffix("%")) / 100
 
 
+def _expect_some(name: str, share: str, why: str) -> None:
+    """See that a share is not 0%, with which there would be nothing to decide; raises ValueError."""
+    if not percent(share):
+        raise ValueError(f"{name} must be more than 0%: {why}")
+
+
 def seconds(text: str) -> float:
     """Seconds from ``200ms``, ``30s``, ``5m`` or ``2h``."""
     if text.endswith("ms"):
@@ -132,7 +138,9 @@ class LoadDrivenOptions(_Options, frozen=True):
     """How many CPUs of the node may be given so; 0: no bound."""
 
     def __post_init__(self) -> None:
-        """See that there is a dead band; raises ValueError."""
+        """See that there is a dead band, and a way to and fro; raises ValueError."""
+        _expect_some("demoteUsage", self.demote_usage, "nobody would give CPUs back")
+        _expect_some("promotePressure", self.promote_pressure, "whoever runs would get CPUs")
         if percent(self.demote_usage) >= percent(self.promote_usage):
             raise ValueError(
                 f"demoteUsage {self.demote_usage} must be less than promoteUsage "
@@ -172,6 +180,12 @@ class LendingOptions(_Options, frozen=True):
 
     def __post_init__(self) -> None:
         """See that there is a dead band; raises ValueError."""
+        _expect_some("lendBelow", self.lend_below, "hardly anything would be lent")
+        if percent(self.siblings_below) > percent(self.lend_below):
+            raise ValueError(
+                f"siblingsBelow {self.siblings_below} must not be more than lendBelow "
+                f"{self.lend_below}: a sibling is disturbed earlier, and would be given back later"
+            )
         if percent(self.lend_below) >= percent(self.return_above):
             raise ValueError(
                 f"lendBelow {self.lend_below} must be less than returnAbove {self.return_above}: "
@@ -231,6 +245,15 @@ class SuppressionOptions(_Options, frozen=True):
     least_cpus: Annotated[int, Meta(ge=1, le=1024)] = field(default=1, name="leastCPUs")
     """CPUs' worth of time that BestEffort pods keep, whatever the others use."""
 
+    def __post_init__(self) -> None:
+        """See that a cap can go up, and be more than the least; raises ValueError."""
+        _expect_some("stepUp", self.step_up, "a cap that has gone down would never go up")
+        if percent(self.margin) >= percent(self.threshold):
+            raise ValueError(
+                f"margin {self.margin} must be less than threshold {self.threshold}: BestEffort "
+                "pods would never have more than leastCPUs"
+            )
+
 
 _Weight = Annotated[int, Meta(ge=0, le=1000)]
 
@@ -275,6 +298,7 @@ class ParkingOptions(_Options, frozen=True):
 
     def __post_init__(self) -> None:
         """See that there is a dead band; raises ValueError."""
+        _expect_some("parkBelow", self.park_below, "nothing would ever be gathered")
         if percent(self.unpark_from) <= percent(self.park_below):
             raise ValueError(
                 f"unparkFrom {self.unpark_from} must be more than parkBelow {self.park_below}: "
