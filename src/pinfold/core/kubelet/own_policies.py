@@ -95,7 +95,7 @@ def percent(text: str) -> float:
 
 
 def _expect_some(name: str, share: str, why: str) -> None:
-    """See that a share is not 0%, with which there would be nothing to decide; raises ValueError."""
+    """See that a share is not 0%, as nothing could be decided with that; raises ValueError."""
     if not percent(share):
         raise ValueError(f"{name} must be more than 0%: {why}")
 
