@@ -22,6 +22,7 @@ from pinfold.core.kubelet.faults import KUBELET, SOUND
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.compare import changed_pods
 from pinfold.planning.planner import PodPlacement
+from pinfold.planning.resource_notes import unknown_resources
 from tests.roots import ROOT
 from tests.scenes.published_schemas import plan_document
 from tests.scenes.resource_world import (
@@ -359,7 +360,7 @@ def test_resources_that_no_plugin_lists_are_told() -> None:
 
     planner = Planner(machine(), static(), devices=listed(gpu=[()]))
     pods = [one("a", cpu="1", memory="1Gi", gpu="1", nic="0"), one("b", **{"foo.com/x": "1"})]
-    assert planner.unknown_resources(pods) == ("foo.com/x",)
+    assert unknown_resources(planner, pods) == ("foo.com/x",)
 
 
 def test_compare_keeps_the_devices(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ next admission).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product, starmap
 from typing import Final
 
 from msgspec import Struct, field
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from pinfold.admission.cache_classes import CacheRoom
 from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import CPUWish, draft_for_container, draft_for_pod
+from pinfold.admission.device_classes import Bindings, bindings_of
 from pinfold.admission.device_manager import Answers, DeviceManager
 from pinfold.admission.isolation import (
     IsolatedUse,
@@ -162,6 +163,8 @@ class Decision(Struct, frozen=True):
     memory_state: MemoryState | None = None
     """All memory of the node as it is with this pod; None where it had none to give."""
     devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    by_class: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Those of the devices that were given for classes, by container and class resource."""
     load_driven: Mapping[str, CPUAllocation] = field(default_factory=dict)
     """What load-driven containers would be given now: they start in the shared pool."""
 
@@ -195,6 +198,7 @@ class Decision(Struct, frozen=True):
             memory={},
             memory_state=None,
             devices={},
+            by_class={},
         )
 
 
@@ -218,25 +222,26 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
 
-    def draft(near: NearAttempt, use: IsolatedUse | None) -> PodDraft:
+    def draft(near: NearAttempt, use: IsolatedUse | None, bindings: Bindings) -> PodDraft:
         return PodDraft(
             pod,
             cpus=draft_for_pod(
                 node.cpu_policy, seen.ledger, state.offline, pod, cpu_wishes(node, pod, use)
             ),
             memory=memory_draft(node, state.memory, pod.uid),
-            devices=DeviceManager(state.devices, answers, near.manager.numa.nodes),
+            devices=DeviceManager(state.devices, answers, near.manager.numa.nodes, bindings),
             nearness=near,
         )
 
     attempts = product(
         near_attempts(node.topology_manager, node.localities, pod),
         isolated_uses(node.isolation, pod),
+        bindings_of(state.devices, pod),
     )
-    decision = first_admitted(pod, attempts, draft, pod.all_containers)
+    decision = first_admitted(pod, starmap(draft, attempts), pod.all_containers)
     if not decision.admitted:
         return decision
-    requests = amounts(pod)
+    requests, classes = amounts(pod), state.devices.classes
     kept_idle = len(state.ledger.idle_siblings)
     more_idle = 0
     if decision.idle:
@@ -245,10 +250,11 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
 
     def short_of(idle: int) -> tuple[str, str] | None:
         return shortage(
-            {PODS: 1, **requests},
+            {PODS: 1, **{n: q for n, q in requests.items() if not classes.leaves_out(n)}},
             {
                 PODS: node.max_pods,
                 **state.devices.allocatable(),
+                **state.devices.class_allocatable(),
                 **node.allocatable_beside(idle),
             },
             {PODS: state.pods, **state.requested},
@@ -325,7 +331,7 @@ def place(node: Node, state: NodeState, pod: Pod, name: str) -> Decision:
         near_attempts(node.topology_manager, node.localities, pod),
         isolated_uses(node.isolation, pod),
     )
-    return first_admitted(pod, attempts, draft, (container,))
+    return first_admitted(pod, starmap(draft, attempts), (container,))
 
 
 def decide_near(
@@ -341,15 +347,11 @@ def decide_near(
 
 
 def first_admitted(
-    pod: Pod,
-    attempts: Iterable[tuple[NearAttempt, IsolatedUse | None]],
-    draft_of: Callable[[NearAttempt, IsolatedUse | None], PodDraft],
-    containers: Sequence[Container],
+    pod: Pod, drafts: Iterable[PodDraft], containers: Sequence[Container]
 ) -> Decision:
-    """The decision of the first attempt that admits the pod, else of the last."""
+    """The decision on the first draft that admits the pod, else on the last."""
     decision = Decision(pod, admitted=False)
-    for attempt in attempts:
-        draft = draft_of(*attempt)
+    for draft in drafts:
         decision = _decision(pod, draft, draft.admit(containers))
         if decision.admitted:
             break
@@ -388,4 +390,5 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
         memory=draft.memory.allocations if draft.memory and given else {},
         memory_state=draft.memory.transaction.state if draft.memory and given else None,
         devices=draft.devices.allocations if draft.devices and given else {},
+        by_class=draft.devices.by_class if draft.devices and given else {},
     )

@@ -7,7 +7,7 @@ devices are those that it gave.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
+from itertools import product, starmap
 
 from msgspec.structs import replace
 
@@ -102,7 +102,7 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
         near_attempts(node.topology_manager, node.localities, pod, complete=False),
         isolated_uses(node.isolation, pod),
     )
-    decision = first_admitted(pod, attempts, draft, (container,))
+    decision = first_admitted(pod, starmap(draft, attempts), (container,))
     lack = None if node.cache is None else node.cache.lack(state.ledger, pod, decision.claims)
     return decision if lack is None else decision.refused(*lack)
 

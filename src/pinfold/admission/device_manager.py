@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from pinfold.admission.device_classes import (
+    AskedDevices,
+    Bindings,
+    asked_devices,
+    bindings_of,
+)
 from pinfold.core.devices.devices import PreferenceQuestion
 from pinfold.core.devices.policy import (
     DeviceRequest,
@@ -28,16 +34,26 @@ class DeviceManager:
 
     ``allocations`` is what it has given so far, container -> resource -> ids in natural order;
     ``held`` is all that the pod's containers have, what they had before included: what
-    ``DeviceState.with_pod`` wants.  Resources that no plugin registered, and of which nobody has
-    a device, are none of its business.
+    ``DeviceState.with_pod`` wants; ``by_class`` what it has given for classes, container -> class
+    resource -> ids, which are among the allocations.  Resources that no plugin registered, and of
+    which nobody has a device, are none of its business.  ``bindings`` say of which resources the
+    devices of classes are; None for the first way that there is.
     """
 
-    def __init__(self, state: DeviceState, answers: Answers, numa_nodes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        state: DeviceState,
+        answers: Answers,
+        numa_nodes: Sequence[int],
+        bindings: Bindings | None = None,
+    ) -> None:
         self.state = state
+        self.bindings = bindings
         self.answers = answers
         self.numa_nodes = tuple(numa_nodes)
         self.allocations: dict[str, dict[str, tuple[str, ...]]] = {}
         self.held: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.by_class: dict[str, dict[str, tuple[str, ...]]] = {}
         self._pod_uid: str | None = None
         self._in_use: dict[str, int] = {}
         self._reusable: dict[str, int] = {}
@@ -49,18 +65,17 @@ class DeviceManager:
         """
         self._begin(pod)
         held = self.held.get(container.name, {})
-        return {
-            resource: self._hints(resource, required, held.get(resource, ()), reuse=True)
-            for resource, required in self._requests(container.limits.items())
-        }
+        asked = self._asked(container.limits.items())
+        return {one.name: self._hints(one, asked, held.get(one.resource, ())) for one in asked}
 
     def get_pod_topology_hints(self, pod: Pod) -> Hints:
         """The NUMA affinities that could serve the whole pod, per resource."""
         self._begin(pod)
         hints: Hints = {}
-        for resource, required in self._requests(container_limits(pod).items()):
-            held = {d for devices in self.held.values() for d in devices.get(resource, ())}
-            hints[resource] = self._hints(resource, required, held, reuse=False)
+        asked = self._asked(container_limits(pod).items())
+        for one in asked:
+            held = {d for devices in self.held.values() for d in devices.get(one.resource, ())}
+            hints[one.name] = self._hints(one, asked, held, reuse=False)
         return hints
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -72,10 +87,18 @@ class DeviceManager:
         """
         self._begin(pod)
         name = container.name
-        chosen = {
-            resource: self._choose(pod.uid, name, resource, required, affinity.mask)
-            for resource, required in self._requests(container.limits.items())
-        }
+        chosen: dict[str, int] = {}
+        by_class: dict[str, tuple[str, ...]] = {}
+        asked = self._asked(container.limits.items())
+        for one in asked:
+            before = chosen.get(one.resource, 0)
+            devices = self._choose(pod, name, one, asked, before, affinity)
+            chosen[one.resource] = before | devices
+            if one.among is not None and devices:
+                shown = self.state.table(one.resource) or EMPTY_TABLE
+                by_class[one.name] = shown.names(devices)
+        if by_class:
+            self.by_class[name] = by_class
         for resource, devices in chosen.items():
             table = self.state.table(resource)
             if table is not None and devices:
@@ -94,6 +117,8 @@ class DeviceManager:
     def _begin(self, pod: Pod) -> None:
         if self._pod_uid is None:
             self._pod_uid = pod.uid
+            if self.bindings is None:
+                self.bindings = next(bindings_of(self.state, pod))
             self.held = {
                 name: dict(devices)
                 for name, devices in self.state.allocations.of_pod(pod.uid).items()
@@ -101,46 +126,59 @@ class DeviceManager:
         elif self._pod_uid != pod.uid:
             raise ValueError(f"a draft of pod {self._pod_uid!r} is no use for pod {pod.uid!r}")
 
-    def _requests(self, limits: Iterable[tuple[str, Quantity]]) -> list[tuple[str, int]]:
-        """The device resources among some limits; for those, requests equal limits."""
-        state = self.state
-        return [
-            (resource, quantity.value())
-            for resource, quantity in sorted(limits)
-            if resource in state.inventory or state.in_use(resource)
-        ]
+    def _asked(self, limits: Iterable[tuple[str, Quantity]]) -> list[AskedDevices]:
+        return asked_devices(self.state, self.bindings or {}, limits)
 
     def _hints(
-        self, resource: str, required: int, held: Collection[str], *, reuse: bool
+        self,
+        one: AskedDevices,
+        asked: Sequence[AskedDevices],
+        held: Collection[str],
+        *,
+        reuse: bool = True,
     ) -> list[TopologyHint] | None:
-        table = self.state.table(resource)
+        table = self.state.table(one.resource)
         if table is None or not table.has_topology:
             return None
         if held:
+            required = _required(one.resource, asked)
             if len(held) != required:
                 return []
             return device_hints(table, self.numa_nodes, table.mask(held), 0, required)
-        available = table.healthy & ~self._used(resource, table)
-        reusable = self._reusable.get(resource, 0) if reuse else 0
-        if (available | reusable).bit_count() < required:
+        among = table.every if one.among is None else one.among
+        available = table.healthy & ~self._used(one.resource, table) & among
+        reusable = self._reusable.get(one.resource, 0) & among if reuse else 0
+        if (available | reusable).bit_count() < one.required:
             return []
-        return device_hints(table, self.numa_nodes, available, reusable, required)
+        return device_hints(table, self.numa_nodes, available, reusable, one.required)
 
-    def _choose(
-        self, pod_uid: str, container: str, resource: str, required: int, affinity: int | None
+    def _choose(  # noqa: PLR0913, PLR0917 - who asks, for what, beside what else
+        self,
+        pod: Pod,
+        container: str,
+        one: AskedDevices,
+        asked: Sequence[AskedDevices],
+        before: int,
+        affinity: TopologyHint,
     ) -> int:
-        table = self.state.table(resource)
+        """The devices for one name in a container's limits, beside those chosen ``before``."""
+        table = self.state.table(one.resource)
+        held = self.held.get(container, {}).get(one.resource)
+        others = before
+        if table is not None and one.among is not None:
+            others |= table.every & ~one.among
         request = DeviceRequest(
-            pod_uid,
+            pod.uid,
             container,
-            resource,
-            required,
-            held=self.held.get(container, {}).get(resource),
-            in_use=0 if table is None else self._used(resource, table),
-            reusable=self._reusable.get(resource, 0),
-            affinity=affinity,
+            one.resource,
+            one.required if held is None else _required(one.resource, asked),
+            held=held,
+            in_use=0 if table is None else self._used(one.resource, table) | others,
+            reusable=self._reusable.get(one.resource, 0) & ~others,
+            affinity=affinity.mask,
+            name=one.name,
         )
-        listed = self.state.inventory.get(resource)
+        listed = self.state.inventory.get(one.resource)
         offers = listed is not None and listed.preferred_allocation
         return devices_to_allocate(table, request, self._answer if offers else None)
 
@@ -158,3 +196,8 @@ class DeviceManager:
                 f"device plugin GetPreferredAllocation rpc failed with err: {answer}"
             )
         return answer
+
+
+def _required(resource: str, asked: Iterable[AskedDevices]) -> int:
+    """How many devices of a resource are asked for, by whatever names."""
+    return sum(one.required for one in asked if one.resource == resource)

@@ -96,7 +96,7 @@ class PodDraft(Struct, frozen=True):
 
     def _wants_devices(self, state: DeviceState) -> bool:
         return any(
-            resource in state.inventory or bool(state.in_use(resource))
+            state.manages(resource)
             for container in self.pod.all_containers
             for resource in container.limits
         )

@@ -14,6 +14,7 @@ from pinfold.admission.model import NodeError
 from pinfold.cli.output import input_errors
 from pinfold.config.kubelet import ConfigError, config_notes, load_kubelet_config
 from pinfold.config.settings import SettingError, override
+from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kernel import Kernel
@@ -22,6 +23,7 @@ from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.quotas import PlannedQuotas
+from pinfold.planning.resource_notes import class_notes
 
 
 class Request(Struct, frozen=True):
@@ -47,10 +49,23 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
         devices, device_notes = _load_devices(options.get("devices"), machine)
         kernel = Kernel() if config.own is None else _kernel(options.get("machine"))
         read = read_manifests(manifests, own=config.own is not None)
-        quotas = PlannedQuotas(read.quotas, read.counted)
-        planner = Planner(machine, config, devices=devices, kernel=kernel, quotas=quotas)
+        planner = Planner(
+            machine,
+            config,
+            devices=devices,
+            classes=DeviceClasses.on_node(read.classes, read.compute_resources, machine.name),
+            kernel=kernel,
+            quotas=PlannedQuotas(read.quotas, read.counted),
+        )
     name = Path(config_file).name if config_file else "as configured"
-    return Request(planner, read.pods, (*notes, *device_notes, *read.notes), name)
+    notes = (*notes, *device_notes, *read.notes, *_class_notes(planner, read.pods))
+    return Request(planner, read.pods, notes, name)
+
+
+def _class_notes(planner: Planner, pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    if planner.classes is NO_CLASSES:
+        return ()
+    return tuple(class_notes(planner, pods))
 
 
 def _kernel(machine: str | None) -> Kernel:

@@ -74,6 +74,8 @@ class PlannedContainer(Record, frozen=True, kw_only=True):
     """What the memory manager gave it; empty under policy None."""
     devices: Mapping[str, Sequence[str]]
     """The ids of its devices by extended resource."""
+    classes: Mapping[str, Sequence[str]] | UnsetType = UNSET
+    """Those of its devices that it has for a ResourceClass, by class."""
     in_force: Sequence[InForce] | UnsetType = UNSET
     """What is wished of it besides, on a node with a section ``pinfold``."""
 
@@ -188,6 +190,8 @@ class Plan(Document, frozen=True, kw_only=True):
     numa: Sequence[PlannedNUMANode]
     devices: Mapping[str, DeviceCounts]
     """By extended resource: all of ``--devices``."""
+    classes: Mapping[str, DeviceCounts] | UnsetType = UNSET
+    """By ResourceClass: the devices of this node that may be given for it."""
     in_force: Sequence[InForce] | UnsetType = UNSET
     """What is wished of the node besides, where it has a section ``pinfold``."""
     resizes: Sequence[PlannedResize] | UnsetType = UNSET

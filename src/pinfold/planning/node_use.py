@@ -50,6 +50,24 @@ def device_use(state: NodeState) -> DeviceUse:
     }
 
 
+def class_use(state: NodeState) -> DeviceUse:
+    """The devices of each class, by the name of its resource."""
+    found = {}
+    for name, members in sorted(state.devices.members().items()):
+        counts = [
+            _devices(state, listed, (listed.devices[id_] for id_ in ids))
+            for resource, ids in members.items()
+            if (listed := state.devices.inventory.get(resource)) is not None
+        ]
+        found[name] = DeviceCounts(
+            total=sum(one.total for one in counts),
+            allocatable=sum(one.allocatable for one in counts),
+            used=sum(one.used for one in counts),
+            free=sum(one.free for one in counts),
+        )
+    return found
+
+
 def unlocated_devices(state: NodeState) -> DeviceUse:
     """Those of which nobody says at which NUMA node they are."""
     found = {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from pinfold.admission.in_force.table import wishes_of_container, wishes_of_node
 from pinfold.admission.in_force.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.admission.moves import rebalance_document, resize_document
+from pinfold.core.classes.names import class_of
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
 from pinfold.core.pod.pod import MEMORY
@@ -16,9 +18,11 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import MemoryBlock
-from pinfold.planning.node_use import device_use, numa_use
+from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
 from pinfold.planning.quotas import quota_use
+
+_Of = TypeVar("_Of")
 
 
 def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.Plan:
@@ -48,6 +52,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         allocatable=str(plan.allocatable),
         numa=numa_use(plan.planner.view, plan.state),
         devices=device_use(plan.state),
+        classes=_by_short_name(class_use(plan.state)) or UNSET,
         in_force=UNSET if node is None else _in_force(wishes_of_node(node)),
         resizes=[_resize(one) for one in plan.resizes] or UNSET,
         quotas=list(quota_use(plan.quotas)) or UNSET,
@@ -128,6 +133,7 @@ def _container(
         numa_nodes=container.numa_nodes,
         memory=memory_blocks(container.memory),
         devices=dict(container.devices),
+        classes=_by_short_name(container.by_class) or UNSET,
         in_force=UNSET if placed is None else _in_force(wishes_of_container(placed)),
     )
 
@@ -135,6 +141,10 @@ def _container(
 def _resize(answer: ResizedContainer) -> form.PlannedResize:
     pod = answer.pod.full_name
     return resize_document(form.PlannedResize, pod, answer.cpus, answer.decision, answer.moves)
+
+
+def _by_short_name(by_class: Mapping[str, _Of]) -> dict[str, _Of]:
+    return {class_of(name) or name: one for name, one in by_class.items()}
 
 
 def memory_blocks(blocks: Iterable[Block]) -> list[MemoryBlock]:

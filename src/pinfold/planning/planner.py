@@ -15,6 +15,7 @@ from pinfold.admission.quota import FORBIDDEN, NO_QUOTAS, Quotas, forbidden
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.admission.resize import Resize, plan_resize, settle_resize
 from pinfold.admission.settling import settle
+from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
@@ -29,7 +30,6 @@ from pinfold.core.moves.resize import INCONSISTENT, ResizeDecision, resized
 from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.moves.steps import MovePlan
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.quota.charge import Refused
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.quotas import NOT_PLANNED, Made, PlannedQuotas
@@ -42,9 +42,9 @@ class ContainerPlacement(Struct, frozen=True):
     """Where a container runs, on its own CPUs or the shared pool, and what else it was given.
 
     ``kind`` is "container", "init" or "sidecar"; ``memory`` are the blocks that the memory manager
-    gave it, ``devices`` the ids by resource.  One that is ``mixed`` runs on the shared pool besides
-    ``cpus``, which are its own.  ``idle`` are the siblings that stay idle for it, None where it is
-    not SMT-isolated.
+    gave it, ``devices`` the ids by resource, ``by_class`` those of them that it has for classes.
+    One that is ``mixed`` runs on the shared pool besides ``cpus``, which are its own.  ``idle`` are
+    the siblings that stay idle for it, None where it is not SMT-isolated.
     """
 
     name: str
@@ -55,6 +55,7 @@ class ContainerPlacement(Struct, frozen=True):
     devices: Mapping[str, tuple[str, ...]] = _NO_DEVICES
     mixed: bool = False
     idle: CPUSet | None = None
+    by_class: Mapping[str, tuple[str, ...]] = _NO_DEVICES
 
     @property
     def numa_nodes(self) -> tuple[int, ...]:
@@ -142,6 +143,7 @@ class Planner:
         rules: the kubelet's allocation (the default), or the sound one.
         devices: what the device plugins list.  Whether they would rather give away other devices
             (GetPreferredAllocation) is not known to a plan.
+        classes: the classes by which devices can be asked for.
         kernel: what is known of the machine's kernel.
         quotas: those of the pods' namespaces, and what of the pods decides about them.
 
@@ -165,6 +167,7 @@ class Planner:
         *,
         rules: AllocationRules = KUBELET,
         devices: DeviceInventory | None = None,
+        classes: DeviceClasses = NO_CLASSES,
         kernel: Kernel = Kernel(),  # noqa: B008 - frozen, of None
         quotas: PlannedQuotas = NOT_PLANNED,
     ) -> None:
@@ -173,6 +176,7 @@ class Planner:
         self.config = config
         self.rules = rules
         self.kernel = kernel
+        self.classes = classes
         self.view: KubeletView = kubelet_view(machine)
         self.node: Node = build_node(machine, config, view=self.view, rules=rules)
         if devices:
@@ -186,7 +190,9 @@ class Planner:
     def empty(self) -> NodeState:
         """The node with nothing on it."""
         empty = empty_state(self.node, self.view.topology.cpus)
-        return replace(empty, devices=DeviceState(self.devices)) if self.devices else empty
+        if not self.devices and self.classes is NO_CLASSES:
+            return empty
+        return replace(empty, devices=DeviceState(self.devices, classes=self.classes))
 
     def follow(self, machine: Machine, view: KubeletView, node: Node) -> None:
         """Go on with a machine that has changed, and with a node that has followed it."""
@@ -198,20 +204,6 @@ class Planner:
     def empty_with(self, offline: CPUSet) -> NodeState:
         """The node with nothing on it, and with some CPUs offline."""
         return replace(self.empty, offline=offline)
-
-    def unknown_resources(self, pods: Iterable[Pod]) -> tuple[str, ...]:
-        """Extended resources that pods request and no plugin lists, in the order of their names.
-
-        The kubelet passes such requests over, and so does a plan.
-        """
-        asked = {
-            name
-            for pod in pods
-            for container in pod.all_containers
-            for name, quantity in container.requests.items()
-            if quantity.sign > 0 and is_extended(name)
-        }
-        return tuple(sorted(asked - self.devices.keys()))
 
     def decisions(self, pods: Iterable[Pod]) -> Iterator[Made]:
         """Decide about the pods one after the other; each with the state it was made in.
@@ -391,6 +383,7 @@ def _placements(decision: Decision, shared: CPUSet) -> tuple[ContainerPlacement,
             kind=kind,
             memory=decision.memory.get(container.name, ()),
             devices=decision.devices.get(container.name, _NO_DEVICES),
+            by_class=decision.by_class.get(container.name, _NO_DEVICES),
             mixed=allocation is not None and container.name in pod.mixed,
             idle=None if allocation is None else allocation.idle,
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from pinfold.core.pod.pod import MEMORY
 from pinfold.core.values.cpuset import CPUSet
@@ -211,8 +211,12 @@ def _cpus(cpus: CPUSet) -> str:
     return f"{len(cpus)} CPU{'s' * (len(cpus) != 1)}"
 
 
-def extras(memory: Sequence[MemoryBlock], devices: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What a container has beside CPUs, a line for each place and each resource."""
+def extras(
+    memory: Sequence[MemoryBlock],
+    devices: Mapping[str, Sequence[str]],
+    classes: Mapping[str, Sequence[str]] | UnsetType = UNSET,
+) -> Iterator[str]:
+    """What a container has beside CPUs, a line for each place, each resource and each class."""
     places: dict[tuple[int, ...], list[MemoryBlock]] = {}
     for block in memory:
         places.setdefault(block.numa_nodes, []).append(block)
@@ -220,6 +224,7 @@ def extras(memory: Sequence[MemoryBlock], devices: Mapping[str, Sequence[str]]) 
         ordered = sorted(blocks, key=lambda block: (block.type != MEMORY, block.type))
         sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in ordered)
         yield f"{sizes} on NUMA node{'s' * (len(nodes) > 1)} {CPUSet(nodes)}"
-    for resource, ids in sorted(devices.items()):
+    for_classes = [(f"for class {name}", ids) for name, ids in sorted((classes or {}).items())]
+    for resource, ids in [*sorted(devices.items()), *for_classes]:
         more = f" and {len(ids) - _IDS_SHOWN} more" if len(ids) > _IDS_SHOWN else ""
         yield f"{resource}: {', '.join(ids[:_IDS_SHOWN])}{more}"

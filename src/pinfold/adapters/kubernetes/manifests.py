@@ -8,12 +8,16 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.adapters.kubernetes.class_manifests import ClassManifests
 from pinfold.adapters.kubernetes.files import (
     ManifestError,
     file_documents,
     manifest_files,
     printable,
 )
+from pinfold.core.classes.compute_resource import ComputeResource
+from pinfold.core.classes.names import unknown_names
+from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
 from pinfold.core.pod.manifest.workload_fields import annotation_findings, unknown_fields
@@ -54,13 +58,16 @@ _WORKLOADS: Final[Mapping[str, _Workload]] = {
 class Manifests(Struct, frozen=True):
     """The pods of some files in their order, and notes on what was left out.
 
-    Where there are ``quotas``, ``counted`` is what of the pods decides about them, by uid.
+    Where there are ``quotas``, ``counted`` is what of the pods decides about them, by uid.  What
+    pods and quotas name by the short name of one of the ``classes`` is under that of its resource.
     """
 
     pods: tuple[Pod, ...]
     notes: tuple[str, ...]
     quotas: tuple[ResourceQuota, ...] = ()
     counted: Mapping[str, CountedPod] = {}
+    classes: tuple[ResourceClass, ...] = ()
+    compute_resources: tuple[ComputeResource, ...] = ()
 
 
 def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
@@ -79,9 +86,17 @@ def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
             reader.read(document.content, f"{path}: document {number} (line {document.line})")
         if number == 0:
             reader.notes.append(f"{path}: nothing in it")
+    reader.read_postponed()
     notes = tuple(printable(note) for note in reader.notes)
     pods = tuple(pod for pod, _ in reader.pods.values())
-    return Manifests(pods, notes, tuple(reader.quotas.values()), reader.counted())
+    return Manifests(
+        pods,
+        notes,
+        tuple(reader.quotas.values()),
+        reader.counted(),
+        tuple(reader.of_classes.classes.values()),
+        tuple(reader.of_classes.compute_resources.values()),
+    )
 
 
 class _Reader:
@@ -90,7 +105,10 @@ class _Reader:
     def __init__(self, *, own: bool) -> None:
         self._own = own
         self.pods: dict[tuple[str, str], tuple[Pod, str]] = {}
+        self.of_classes = ClassManifests()
         self.notes: list[str] = []
+        self._postponed: list[tuple[Mapping[str, Any], str]] = []
+        self._last: list[tuple[Mapping[str, Any], str]] = []
         self._uids: dict[str, Pod] = {}
         self._generated: dict[str, int] = {}
         self._objects: dict[str, Mapping[str, Any]] = {}
@@ -119,6 +137,23 @@ class _Reader:
             for index, item in enumerate(content["items"]):
                 self.read(_with_kind(item, kind), f"{where}: items[{index}]", depth + 1)
             return
+        known = self.of_classes
+        if known.are(kind, _group(content)):
+            known.read(kind, content, where)
+        elif kind == "ResourceQuota":
+            self._last.append((content, where))
+        elif self._postponed or unknown_names(_pod_of(kind, content), known.classes):
+            # A class may come later; who comes after a pod that waits for one, waits behind it.
+            self._postponed.append((content, where))
+        else:
+            self._read_object(kind, content, where)
+
+    def read_postponed(self) -> None:
+        """Read what had to wait until all classes were known."""
+        for content, where in (*self._postponed, *self._last):
+            self._read_object(content["kind"], content, where)
+
+    def _read_object(self, kind: str, content: Mapping[str, Any], where: str) -> None:
         group = _group(content)
         try:
             if kind == "Pod" and group in (None, *_POD_GROUPS):
@@ -137,7 +172,7 @@ class _Reader:
             raise ManifestError(f"{where}: {kind} {_name_of(content)}: {error}") from None
 
     def _read_quota(self, content: Mapping[str, Any], where: str) -> None:
-        quota = quota_from_api(content)
+        quota = quota_from_api(self.of_classes.in_quota(content))
         validate_quota(quota)
         if quota.full_name in self.quotas:
             raise ManifestError(
@@ -146,13 +181,20 @@ class _Reader:
         self.quotas[quota.full_name] = quota
 
     def _read_pod(self, content: Mapping[str, Any], where: str) -> None:
-        pod = _pod({**content, "metadata": self._named(content)}, "")
+        pod = self._pod({**content, "metadata": self._named(content)}, "")
         self._tell_unknown(content, "", where)
         ended = _end_of(content)
         if ended is None:
             self._add(pod, where, content)
         else:
             self.notes.append(f"{where}: pod {pod.full_name} has ended ({ended}), left out")
+
+    def _pod(self, content: Mapping[str, Any], path: str) -> Pod:
+        content = self.of_classes.in_pod(content)
+        pod = apply_defaults(pod_from_api(content, path))
+        validate_pod(pod, path)
+        validate_manifest(content, path)
+        return pod
 
     def _add(self, pod: Pod, where: str, content: Mapping[str, Any]) -> None:
         key = (pod.namespace, pod.name)
@@ -214,7 +256,7 @@ class _Reader:
         created = metadata.get("creationTimestamp")
         if isinstance(created, str):
             labelled["creationTimestamp"] = created
-        pod = _pod({**template, "metadata": labelled}, f"{path}template.")
+        pod = self._pod({**template, "metadata": labelled}, f"{path}template.")
         self._tell_unknown(template, f"{path}template.", where)
         first = _first_ordinal(kind, holder)
         for index in range(first, first + _count(kind, holder, path)):
@@ -260,11 +302,13 @@ def _name_of(content: Mapping[str, Any]) -> str:
     return repr(name) if isinstance(name, str) else "without a name"
 
 
-def _pod(content: Mapping[str, Any], path: str) -> Pod:
-    pod = apply_defaults(pod_from_api(content, path))
-    validate_pod(pod, path)
-    validate_manifest(content, path)
-    return pod
+def _pod_of(kind: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A pod, or the template of those that a workload creates; nothing where there is none."""
+    holder: Any = content
+    if kind in _WORKLOADS:
+        for key in (*_WORKLOADS[kind].path, "template"):
+            holder = holder.get(key) if isinstance(holder, dict) else None
+    return holder if isinstance(holder, dict) and (kind == "Pod" or kind in _WORKLOADS) else {}
 
 
 def _first_ordinal(kind: str, holder: Mapping[str, Any]) -> int:

@@ -24,6 +24,7 @@ from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.machine.machine import MachineError
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
+from pinfold.planning.resource_notes import unknown_resources
 from pinfold.render.text import render_plan
 
 
@@ -71,7 +72,7 @@ def plan(
 
 
 def _unknown_resources(request: Request) -> Iterator[str]:
-    names = request.planner.unknown_resources(request.pods)
+    names = unknown_resources(request.planner, request.pods)
     if names:
         are, them = ("are", "them") if len(names) > 1 else ("is", "it")
         yield f"{', '.join(names)} {are} not known here: planned without {them} (--devices)"
@@ -93,6 +94,7 @@ def _compare(
             known.machine,
             config,
             devices=known.devices,
+            classes=known.classes,
             kernel=known.kernel,
             quotas=known.quotas,
         )

@@ -143,7 +143,7 @@ def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
                 "" if container.kind == "container" else container.kind,
                 (
                     *besides(container),
-                    *extras(container.memory, container.devices),
+                    *extras(container.memory, container.devices, container.classes),
                     *_wishes(container.in_force or ()),
                 ),
             )

@@ -49,6 +49,7 @@ class DeviceRequest(Struct, frozen=True):
         in_use: the devices of every container of the node.
         reusable: those of this pod's init containers that it may take over.
         affinity: the topology manager's decision, a bitmask of NUMA nodes; ``None`` for none.
+        name: what the container asks for, where that is not the resource's own name.
     """
 
     pod_uid: str
@@ -59,6 +60,12 @@ class DeviceRequest(Struct, frozen=True):
     in_use: int = 0
     reusable: int = 0
     affinity: int | None = None
+    name: str | None = None
+
+    @property
+    def asked_as(self) -> str:
+        """The name in the container's limits."""
+        return self.name or self.resource
 
 
 def devices_to_allocate(
@@ -79,18 +86,18 @@ def devices_to_allocate(
     if held is not None and needed != 0:
         raise AllocationError(
             f'pod "{request.pod_uid}" container "{request.container}" changed request for '
-            f'resource "{request.resource}" from {len(held)} to {request.required}'
+            f'resource "{request.asked_as}" from {len(held)} to {request.required}'
         )
     if table is None:
-        raise AllocationError(f"cannot allocate unregistered device {request.resource}")
+        raise AllocationError(f"cannot allocate unregistered device {request.asked_as}")
     if not table.healthy:
         raise AllocationError(
-            f"no healthy devices present; cannot allocate unhealthy devices {request.resource}"
+            f"no healthy devices present; cannot allocate unhealthy devices {request.asked_as}"
         )
     if held and (table.mask(held) & table.healthy).bit_count() < len(held):
         raise AllocationError(
             "previously allocated devices are no longer healthy; "
-            f"cannot allocate unhealthy devices {request.resource}"
+            f"cannot allocate unhealthy devices {request.asked_as}"
         )
     return _choose(table, request, ask) if needed > 0 else 0
 
@@ -103,7 +110,7 @@ def _choose(table: DeviceTable, request: DeviceRequest, ask: Ask | None) -> int:
     free = table.healthy & ~request.in_use & ~reused
     if free.bit_count() < needed:
         raise AllocationError(
-            f"requested number of devices unavailable for {request.resource}. "
+            f"requested number of devices unavailable for {request.asked_as}. "
             f"Requested: {needed}, Available: {free.bit_count()}"
         )
     tiers = table.tiers(free, request.affinity)

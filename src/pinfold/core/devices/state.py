@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
+from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses, Members
 from pinfold.core.devices.devices import Device, DeviceInventory
 from pinfold.core.devices.table import DeviceTable, in_natural_order
 
@@ -166,6 +167,9 @@ class DeviceAllocations(Struct, frozen=True, dict=True):
 class _Tables(dict[str, tuple[object, DeviceTable]]):
     """What was computed of an inventory; two states differ by nothing that is in here."""
 
+    members: tuple[object, object, Members] | None = None
+    """Of which inventory and which classes, and which devices these have."""
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Tables)
 
@@ -180,12 +184,13 @@ class DeviceState(Struct, frozen=True):
 
     Devices stay with their containers when they turn unhealthy, when their plugin goes, and when
     it lists them no more.  ``gone`` are the resources whose plugin was given up, as it listed them
-    last.
+    last.  ``classes`` are the names that devices may be asked for by besides the raw ones.
     """
 
     inventory: DeviceInventory = field(default_factory=dict)
     allocations: DeviceAllocations = DeviceAllocations()
     gone: DeviceInventory = field(default_factory=dict)
+    classes: DeviceClasses = NO_CLASSES
     _tables: _Tables = field(default_factory=_Tables)
 
     def with_inventory(self, inventory: DeviceInventory) -> DeviceState:
@@ -193,7 +198,7 @@ class DeviceState(Struct, frozen=True):
         tables = _Tables((name, self._tables[name]) for name in inventory if name in self._tables)
         known = {**self.gone, **self.inventory}
         gone = {name: known[name] for name in known.keys() - inventory.keys()}
-        return DeviceState(inventory, self.allocations, gone, tables)
+        return DeviceState(inventory, self.allocations, gone, self.classes, tables)
 
     def with_allocations(self, allocations: DeviceAllocations) -> DeviceState:
         """The same inventory with other allocations."""
@@ -234,6 +239,31 @@ class DeviceState(Struct, frozen=True):
             else 0
             for name, resource in self.inventory.items()
         }
+
+    def members(self) -> Members:
+        """Class resource -> raw resource -> the devices of the class, healthy or not."""
+        known = self._tables.members
+        if known is None or known[0] is not self.inventory or known[1] is not self.classes:
+            found = self.classes.members(self.inventory)
+            known = self._tables.members = (self.inventory, self.classes, found)
+        return known[2]
+
+    def class_allocatable(self) -> dict[str, int]:
+        """Class resource -> number of healthy devices that it may be given, in use or not."""
+        return {
+            name: sum(
+                (table.mask(ids) & table.healthy).bit_count()
+                for resource, ids in devices.items()
+                if (table := self.table(resource)) is not None
+            )
+            for name, devices in self.members().items()
+        }
+
+    def manages(self, resource: str) -> bool:
+        """Whether devices are given for this name: of a plugin, of somebody's, or of a class."""
+        if resource in self.inventory or self.in_use(resource):
+            return True
+        return any(self.members().get(resource, ()))
 
     def last_listed(self, resource: str) -> Mapping[str, Device]:
         """The devices of a resource, by id, as its plugin listed them last."""

@@ -102,6 +102,11 @@ class DeviceTable(Struct, frozen=True):
             has_topology=bool(groups.keys() - {()}),
         )
 
+    @property
+    def every(self) -> int:
+        """All devices."""
+        return (1 << len(self.ids)) - 1
+
     def mask(self, ids: Iterable[str]) -> int:
         """The bits of these devices; ids that the plugin does not list (any more) have none."""
         positions = self.positions

@@ -1,0 +1,68 @@
+"""What is to be said of resources in a plan: what is passed over, where a class selects less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pinfold.core.classes.names import class_resource
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.resource_names import is_extended
+from pinfold.planning.planner import Planner
+
+
+def unknown_resources(planner: Planner, pods: Iterable[Pod]) -> tuple[str, ...]:
+    """Extended resources that pods request and no plugin lists, in the order of their names.
+
+    The kubelet passes such requests over, and so does a plan.
+    """
+    asked = {
+        name
+        for pod in pods
+        for container in pod.all_containers
+        for name, quantity in container.requests.items()
+        if quantity.sign > 0 and is_extended(name)
+    }
+    return tuple(sorted(asked - planner.devices.keys() - planner.classes.classes.keys()))
+
+
+def class_notes(planner: Planner, pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield one line for each class, and each description of devices, that has no full effect."""
+    state = planner.empty.devices
+    yield from _descriptions(state)
+    beaten = {
+        one.name: (winner, count) for one, winner, count in state.classes.outranked(state.inventory)
+    }
+    asked = {name for pod in pods for one in pod.all_containers for name in one.limits}
+    members = state.members()
+    for one in state.classes.classes.values():
+        name = class_resource(one.name)
+        if one.is_cluster_level:
+            if name in asked:
+                yield f"class {one.name} is of the cluster level: planned without it"
+            continue
+        count = sum(map(len, members[name].values()))
+        if one.name in beaten:
+            winner, lost = beaten[one.name]
+            yield (
+                f"class {one.name} selects {count + lost} devices and may have {count}: {winner} "
+                f"has a higher priority than {one.priority}"
+            )
+        elif not count and name in asked:
+            yield f"class {one.name} selects no device of this node (--devices)"
+
+
+def _descriptions(state: DeviceState) -> Iterator[str]:
+    for one in state.classes.described:
+        listed = state.inventory.get(one.resource_name)
+        if one.node_name not in ("", state.classes.node_name):
+            yield f"ComputeResource {one.name} is of node {one.node_name}, left out"
+        elif listed is None:
+            yield (
+                f"ComputeResource {one.name}: no device of {one.resource_name} is known here "
+                "(--devices)"
+            )
+        else:
+            unknown = [id_ for id_ in one.devices if id_ not in listed.devices]
+            if unknown:
+                yield f"ComputeResource {one.name}: {one.resource_name} has no device {unknown[0]}"
