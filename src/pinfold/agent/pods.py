@@ -19,6 +19,7 @@ from pinfold.admission.nearness import near_notes
 from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.loops.hugepages import HugepageFollower
 from pinfold.config.agent import AgentConfig
+from pinfold.core.classes.names import with_class_resources
 from pinfold.core.pod.annotation import AnnotationError
 from pinfold.core.pod.annotations import NEAR
 from pinfold.core.pod.api import PodError
@@ -92,7 +93,8 @@ class Pods:
             PortError: it could not be written down, or no room could be made.
         """
         await self._claim.look()
-        named = _as_created(manifest)
+        classes = self._manager.books.view.state.devices.classes
+        named = with_class_resources(_as_created(manifest), classes.names)
         text = json.dumps(named)
         notes = self.notes(named)
         if len(text) < _LARGE:

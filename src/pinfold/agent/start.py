@@ -41,6 +41,7 @@ from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
 from pinfold.config.node_settings import node_settings
+from pinfold.core.devices.classes import DeviceClasses
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.known import known_machine
 from pinfold.core.pod.manifest.workload_api import workload_from_api
@@ -118,7 +119,9 @@ class Start:
         self.front = front
         self.state_dir = Path(config.own.record.state_dir)
         self.known = known_machine(open_machine(None), remembered_machine(self.state_dir))
-        self.planner = Planner(self.known.machine, config.node, rules=SOUND)
+        machine, found = self.known.machine, config.classes
+        classes = DeviceClasses.on_node(found.classes, found.described, machine.name)
+        self.planner = Planner(machine, config.node, rules=SOUND, classes=classes)
         # Before there is any other thread, such as those that talk to a runtime.
         if (policy := self.planner.node.cpu_policy) is not None:
             stay_off_exclusive_cpus(policy.reserved, CPUSet())

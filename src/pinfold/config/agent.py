@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.config.classes_file import LoadedClasses, load_classes
 from pinfold.config.kubelet import ConfigError, kubelet_config, read_fields
 from pinfold.config.section import AgentSection, agent_section, as_written
 from pinfold.config.startup_checks import log_limits
@@ -31,7 +32,7 @@ class AgentConfig(Struct, frozen=True):
 
     ``static_pod_path`` is the folder (or file) of manifests that is watched, looked at every
     ``file_check_frequency`` seconds even without a notice; ``logs`` is the bound of a container's
-    log; ``notes`` say what was passed over.
+    log; ``notes`` say what was passed over; ``classes`` is what the file ``resourceClasses`` says.
     """
 
     node: NodeConfig
@@ -41,6 +42,7 @@ class AgentConfig(Struct, frozen=True):
     logs: LogLimits = LogLimits()
     notes: tuple[str, ...] = ()
     file: Path | None = None
+    classes: LoadedClasses = LoadedClasses()
 
 
 def load_agent_config(file: Path | None) -> AgentConfig:
@@ -69,6 +71,7 @@ def load_agent_config(file: Path | None) -> AgentConfig:
         logs=LogLimits() if section.containers.runtime == "nri" else _log_limits(path, fields),
         notes=loaded.notes,
         file=file,
+        classes=load_classes(section.devices.resource_classes),
     )
 
 

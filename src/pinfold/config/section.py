@@ -195,6 +195,8 @@ class DeviceSettings(_Group, frozen=True, kw_only=True):
     ``/var/lib/kubelet/device-plugins`` if it is there; "": nowhere."""
     plugin_registry_dir: _AbsolutePath | None = None
     """The folder in which plugins are found by their sockets; None: nowhere."""
+    resource_classes: _AbsolutePath | None = None
+    """A file of ResourceClass and ComputeResource objects; None: no class is known."""
 
 
 class AgentSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -12,6 +12,7 @@ import structlog
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.loops.runnables import Runnable
+from pinfold.core.classes.names import with_class_resources
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.workload_api import workload_from_api
@@ -106,12 +107,17 @@ class StaticPods:
         devices = self._manager.books.view.state.devices
         if devices.inventory is self._inventory:
             return
-        before = self._offered
-        self._inventory, self._offered = devices.inventory, devices.allocatable()
+        before, classes = self._offered, devices.classes.names
+        self._inventory = devices.inventory
+        self._offered = {**devices.allocatable(), **devices.class_allocatable()}
         more = {name for name, count in self._offered.items() if count > before.get(name, 0)}
         for record in self._manager.books.view.pods.records():
             pod = self._folder.pods.get(record.uid)
-            if pod is not None and _never_ran(record) and not more.isdisjoint(_wishes(pod)):
+            if (
+                pod is not None
+                and _never_ran(record)
+                and not more.isdisjoint(_wishes(pod, classes))
+            ):
                 log.info("again", pod=record.name, reason=record.reason)
                 await self._begin(pod)
 
@@ -180,6 +186,7 @@ def _never_ran(record: PodRecord) -> bool:
     return record.phase is PodPhase.FAILED and record.message is not None and not has_run
 
 
-def _wishes(pod: StaticPod) -> Iterable[str]:
+def _wishes(pod: StaticPod, classes: Collection[str]) -> Iterable[str]:
     """The resources that it asks for."""
-    return container_limits(workload_from_api(pod.manifest, admitted=True).pod)
+    manifest = with_class_resources(pod.manifest, classes)
+    return container_limits(workload_from_api(manifest, admitted=True).pod)

@@ -68,6 +68,11 @@ class DeviceClasses(Struct, frozen=True):
         alone = next(iter(nodes)) if len(nodes) == 1 else ""
         return cls.of(classes, described, machine_name if machine_name in nodes else alone)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The short names of the classes."""
+        return frozenset(one.name for one in self.classes.values())
+
     def get(self, resource: str) -> ResourceClass | None:
         """The class that a pod asks for by this name; None where it is no class's, or unknown."""
         return None if class_of(resource) is None else self.classes.get(resource)

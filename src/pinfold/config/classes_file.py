@@ -1,0 +1,79 @@
+"""The classes of devices that an agent knows: a file of ResourceClasses and ComputeResources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from pinfold.config.values import ConfigError
+from pinfold.core.classes.api import (
+    API_VERSION,
+    COMPUTE_RESOURCE,
+    RESOURCE_CLASS,
+    ClassError,
+    class_from_api,
+    compute_resource_from_api,
+)
+from pinfold.core.classes.compute_resource import ComputeResource
+from pinfold.core.classes.resource_class import ResourceClass
+from pinfold.formats.json_or_yaml import DocumentError, read_documents
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+class LoadedClasses(Struct, frozen=True):
+    """The classes, and what is said of devices."""
+
+    classes: tuple[ResourceClass, ...] = ()
+    described: tuple[ComputeResource, ...] = ()
+
+
+def load_classes(path: str | None) -> LoadedClasses:
+    """Read the classes of an agent; without a file there are none.
+
+    Raises:
+        ConfigError: no such file, or anything in it that is wrong; names the place.
+    """
+    if path is None:
+        return LoadedClasses()
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; is it of classes?")
+        documents = list(read_documents(raw.decode("utf-8-sig")))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text; is it a file of classes?") from None
+    except DocumentError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    found: dict[tuple[str, str], ResourceClass | ComputeResource] = {}
+    for document in documents:
+        where = f"{path}: line {document.line}"
+        kind, one = _object(document.content, where)
+        if (kind, one.name) in found:
+            raise ConfigError(f"{where}: {kind} {one.name} is there already")
+        found[kind, one.name] = one
+    return LoadedClasses(
+        tuple(one for one in found.values() if isinstance(one, ResourceClass)),
+        tuple(one for one in found.values() if isinstance(one, ComputeResource)),
+    )
+
+
+def _object(content: object, where: str) -> tuple[str, ResourceClass | ComputeResource]:
+    fields: Mapping[str, Any] = content if isinstance(content, Mapping) else {}
+    kind = fields.get("kind")
+    if kind not in (RESOURCE_CLASS, COMPUTE_RESOURCE) or fields.get("apiVersion") != API_VERSION:
+        raise ConfigError(
+            f"{where}: must be a {RESOURCE_CLASS} or a {COMPUTE_RESOURCE} of {API_VERSION}"
+        )
+    try:
+        if kind == RESOURCE_CLASS:
+            return kind, class_from_api(fields)
+        return kind, compute_resource_from_api(fields)
+    except ClassError as error:
+        raise ConfigError(f"{where}: {kind}: {error}") from None
