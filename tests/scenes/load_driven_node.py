@@ -72,6 +72,11 @@ class SimulatedNode:
         self._clock += seconds
 
     @property
+    def seconds(self) -> float:
+        """For how long it runs, by no clock that jumps."""
+        return self._seconds
+
+    @property
     def pool(self) -> CPUSet:
         """The CPUs that nobody owns."""
         return self.cpus - CPUSet.union(self.own.values())
