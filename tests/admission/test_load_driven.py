@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, charged, decide, place
 from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.resize import Resize, decide_resize
 from pinfold.admission.settling import recount, release, resume, settle
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -178,6 +179,21 @@ def test_a_resize_of_it_is_charged_and_its_end_is_not() -> None:
     state = recount(state, pod("a", 4), grown)
     assert charges(state) == 7
     assert charges(release(state, grown)) == 0
+
+
+def test_who_shares_by_load_is_told_when_it_can_be_resized() -> None:
+    on = node()
+    subject = pod("a", 4)
+    _, state = admitted(on, empty_state(on, CPUS), subject)
+    decision = decide_resize(on, state, subject, Resize("c0", 6, None))
+    assert not decision.feasible
+    assert decision.message is not None
+    assert "has its CPUs by load, and shares the pool now, charged with 4" in decision.message
+    found = place(on, charged(on, state, Owner("a", "c0")), subject, "c0")
+    claim = found.allocations["c0"].claim
+    owning = replace(state, ledger=state.ledger.with_assignment("a", "c0", claim))
+    grown = decide_resize(on, owning, subject, Resize("c0", 6, claim))
+    assert (grown.feasible, len(grown.after)) == (True, 6)
 
 
 def test_it_is_charged_after_a_restart_whatever_its_annotation_says() -> None:

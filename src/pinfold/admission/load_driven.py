@@ -14,6 +14,7 @@ from msgspec import Struct
 from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
 from pinfold.admission.smt_isolation import SMTIsolation, smt_wish
 from pinfold.core.cpu.allocation import lowest_bits
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotation import CONTAINER, AnnotationError
 from pinfold.core.pod.annotations import LOAD_DRIVEN
 from pinfold.core.pod.pod import Pod, exclusive_requests
@@ -79,6 +80,14 @@ def load_driven_refusal(
                 f"go with its load cannot be {other} as well; say one of the two"
             )
     return None
+
+
+def shares_by_load(owner: Owner, count: int) -> str:
+    """Why a container cannot be resized that is in the shared pool by its load."""
+    return (
+        f"{owner} has its CPUs by load, and shares the pool now, charged with {count}: it can be "
+        "resized while it has CPUs of its own, or its pod be started anew with another number"
+    )
 
 
 def _others(pod: Pod, smt: SMTIsolation | None, name: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pinfold.admission.cpu_manager import CPUManager
 from pinfold.admission.device_locality import GivenDevices
 from pinfold.admission.device_manager import DeviceManager
 from pinfold.admission.isolation import grow_attempts
+from pinfold.admission.load_driven import shares_by_load
 from pinfold.admission.moves import moves_on
 from pinfold.admission.nearness import near_attempts
 from pinfold.admission.pod_draft import PodDraft
@@ -20,6 +21,7 @@ from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, Static
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.resize import (
+    INCONSISTENT,
     NOT_ALLOCATED,
     ResizeAsk,
     ResizedCPUs,
@@ -108,6 +110,11 @@ def decide_resize(
         baseline = resize.baseline or CPUSet()
         owner = Owner(pod.uid, resize.container)
         return ResizeDecision(owner, held, held, baseline, NOT_ALLOCATED, smt_stays(owner))
+    by_load = state.load_driven.get(pod.uid)
+    if held is None and by_load is not None and resize.container in by_load.names:
+        owner, none = Owner(pod.uid, resize.container), CPUSet()
+        count = by_load.counts().get(resize.container, 0)
+        return ResizeDecision(owner, none, none, none, INCONSISTENT, shares_by_load(owner, count))
     ended = {one.name for one in pod.init_containers if not one.is_sidecar}
     others = {
         name: cpus
