@@ -34,6 +34,7 @@ class FakeKubernetes:
     Attributes:
         fails: asked at each request (verb, resource): whether the connection is lost before or
             after the server has done it, or "".  It may also raise.
+        takes: asked twice at each request: the seconds that it is on its way, there and back.
         watching: watches show what has changed while this is set.
     """
 
@@ -41,6 +42,7 @@ class FakeKubernetes:
         self._cluster = cluster
         self._chunk = chunk
         self.fails: Callable[[str, Resource], Moment] = lambda _verb, _resource: ""
+        self.takes: Callable[[], float] = lambda: 0.0
         self.watching = asyncio.Event()
         self.watching.set()
 
@@ -127,12 +129,12 @@ class FakeKubernetes:
             is_first = False
 
     async def _ask(self, verb: str, resource: Resource, work: Callable[[], T]) -> T:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.takes())
         moment = self.fails(verb, resource)
         if moment == "before":
             raise KubernetesError(f"{verb} {resource.plural}: the connection was lost")
         result = work()
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.takes())
         if moment == "after":
             raise KubernetesError(f"{verb} {resource.plural}: the connection was lost")
         return result

@@ -73,6 +73,9 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", is_namespaced=
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"
+)
 VALIDATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",
     "v1",

@@ -1,0 +1,290 @@
+"""Charges what is to be created or resized to the quotas of its namespace, before it is let in.
+
+As the API server's own quota admission does it: those who ask at the same time are charged one
+after the other on a draft, which is then one compare-and-swap for each quota; who lost the race
+looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES, Counted
+from pinfold.cluster.quota.known import (
+    MOST_BYTES,
+    Held,
+    KnownQuota,
+    Quotas,
+    Reservations,
+    swap,
+)
+from pinfold.core.quota.charge import UPDATE, Charged, Refused, Request, Rules, charge, charge_claim
+from pinfold.core.quota.claims import NO_CLAIMS, ClaimedCPUs, ClaimRules, Claims
+from pinfold.core.quota.names import EXCLUSIVE_CPUS
+from pinfold.core.quota.resource_list import without_zeros
+from pinfold.core.quota.usage import usage
+from pinfold.core.values.quantity import Quantity
+from pinfold.ports.kubernetes import (
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    Kubernetes,
+    KubernetesError,
+    Listed,
+)
+
+PATIENCE: Final = 4.0
+"""Seconds for an answer: an API server waits 5 s for it."""
+
+_PAUSE: Final = 0.05
+_RULES: Final = Rules(only_own=True)
+_ZERO: Final = Quantity(0)
+
+
+class _NewClaim(Struct, frozen=True):
+    claimed: ClaimedCPUs
+    capacity: str
+
+
+class _Asked(Struct, frozen=True, kw_only=True):
+    """An object (by its uid and name) that is to come or to grow."""
+
+    namespace: str
+    name: str
+    uid: str
+    request: Request | _NewClaim
+    is_dry_run: bool
+
+
+class _Draft:
+    """A quota while those who ask are charged."""
+
+    def __init__(self, known: KnownQuota) -> None:
+        self.known = known
+        self.used = known.quota.used
+        self.held = dict(known.reservations.held)
+        self.is_changed = False
+
+    def shown_to(self, uid: str, cpus: int) -> tuple[int, bool]:
+        """What is reserved for it already, and whether that is enough."""
+        held = self.held.get(uid)
+        return (held.more, held.cpus >= cpus) if held else (0, False)
+
+    def without(self, cpus: int) -> Mapping[str, Quantity]:
+        used = self.used.get(EXCLUSIVE_CPUS)
+        if used is None or not cpus:
+            return self.used
+        left = used - Quantity(cpus)
+        return {**self.used, EXCLUSIVE_CPUS: left if left.sign >= 0 else _ZERO}
+
+    def charge(self, asked: _Asked, more: int, cpus: int, now: float, reserved: int) -> None:
+        used = self.without(reserved)[EXCLUSIVE_CPUS]
+        self.used = {**self.used, EXCLUSIVE_CPUS: used + Quantity(more)}
+        request = asked.request
+        if isinstance(request, Request):
+            held = Held(cpus, more, now, asked.name, PODS, grows=request.operation == UPDATE)
+        else:
+            held = Held(cpus, more, now, asked.name, CLAIMS)
+        self.held[asked.uid] = held
+        self.is_changed = True
+
+    @property
+    def reservations(self) -> Reservations:
+        return replace(self.known.reservations, held=self.held)
+
+
+class _Waiting(Struct, frozen=True, eq=False):
+    asked: _Asked
+    claims: Claims
+    answer: asyncio.Future[Charged | Refused]
+
+
+class Charging:
+    """Charges to the quotas of a cluster.
+
+    Args:
+        client: the API server.
+        quotas: those that are known; somebody follows them.
+        claims: which claims are for CPUs; None: the cluster has none.
+        now: seconds since 1970.
+        patience: seconds after which nobody waits for an answer any more.
+    """
+
+    def __init__(
+        self,
+        client: Kubernetes,
+        quotas: Quotas,
+        *,
+        claims: ClaimRules | None = None,
+        now: Callable[[], float] = time.time,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._client = client
+        self._quotas = quotas
+        self._claims = claims
+        self._now = now
+        self._patience = patience
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._working: dict[str, asyncio.Task[None]] = {}
+
+    async def charge(self, namespace: str, request: Request, *, dry_run: bool) -> Charged | Refused:
+        """Charge a pod, or what it is to have more; or say why not.
+
+        Who asks again with the same uid is not charged twice.  What was charged and never appears
+        is given back after :data:`~pinfold.core.quota.reservations.RESERVED_SECONDS`.
+
+        Returns:
+            What the object counts for more, by the quotas' names.
+
+        Raises:
+            KubernetesError: it cannot be charged now: the server does not answer, or too many
+                others are quicker.
+        """
+        pod = request.pod.pod
+        return await self._admit(
+            _Asked(
+                namespace=namespace,
+                name=pod.name,
+                uid=pod.uid,
+                request=request,
+                is_dry_run=dry_run,
+            )
+        )
+
+    async def charge_claim(
+        self, namespace: str, uid: str, name: str, claimed: ClaimedCPUs, *, dry_run: bool
+    ) -> Charged | Refused:
+        """Charge a new ResourceClaim; as :meth:`charge`."""
+        capacity = (self._claims or ClaimRules()).capacity
+        return await self._admit(
+            _Asked(
+                namespace=namespace,
+                name=name,
+                uid=uid,
+                request=_NewClaim(claimed, capacity),
+                is_dry_run=dry_run,
+            )
+        )
+
+    def problems(self) -> Sequence[str]:
+        """Why nothing can be charged; none where all is well."""
+        return () if self._quotas.synced.is_set() else ("the quotas are not known yet",)
+
+    async def _admit(self, asked: _Asked) -> Charged | Refused:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._quotas.synced.wait()
+                if not self._quotas.of(asked.namespace):
+                    return Charged(())
+                claims = await self._claims_for(asked)
+                waiting = _Waiting(asked, claims, loop.create_future())
+                self._waiting.setdefault(asked.namespace, []).append(waiting)
+                if asked.namespace not in self._working:
+                    self._working[asked.namespace] = loop.create_task(self._work(asked.namespace))
+                return await waiting.answer
+        except TimeoutError:
+            raise KubernetesError(
+                f"the quotas of namespace {asked.namespace} could not be charged within "
+                f"{self._patience:g} s"
+            ) from None
+
+    async def _work(self, namespace: str) -> None:
+        """Answer all who wait, those who came together at once."""
+        try:
+            while batch := self._waiting.pop(namespace, []):
+                try:
+                    await self._charge(namespace, batch)
+                except Exception as error:  # noqa: BLE001 - it is told to whoever waits
+                    for one in batch:
+                        if not one.answer.done():
+                            one.answer.set_exception(error)
+        finally:
+            del self._working[namespace]
+
+    async def _charge(self, namespace: str, batch: Sequence[_Waiting]) -> None:
+        is_fresh = False
+        while waiting := [one for one in batch if not one.answer.done()]:
+            drafts = {one.quota.name: _Draft(one) for one in self._quotas.of(namespace)}
+            answers = [(one, self._one(drafts, one)) for one in waiting]
+            if not is_fresh and any(isinstance(answer, Refused) for _, answer in answers):
+                # Perhaps there is room by now: nobody is refused for what is only remembered.
+                await self._quotas.read_again(namespace)
+                is_fresh = True
+                continue
+            failed = await self._write([one for one in drafts.values() if one.is_changed])
+            for one, answer in answers:
+                done = isinstance(answer, Refused) or not failed & answer.charged.keys()
+                if done and not one.answer.done():
+                    one.answer.set_result(answer)
+            if failed:
+                await self._quotas.read_again(namespace)
+                is_fresh = True
+
+    async def _write(self, drafts: Sequence[_Draft]) -> set[str]:
+        """Write all; the names of those that were not, as far as anybody knows."""
+        done = await asyncio.gather(*map(self._swap, drafts), return_exceptions=True)
+        failed = set()
+        for draft, error in zip(drafts, done, strict=True):
+            if isinstance(error, KubernetesError):
+                failed.add(draft.known.quota.name)
+                if error.status != 409:
+                    await asyncio.sleep(_PAUSE)
+            elif error is not None:
+                raise error
+        return failed
+
+    async def _swap(self, draft: _Draft) -> None:
+        reservations = draft.reservations
+        if len(reservations.text()) > MOST_BYTES:
+            raise KubernetesError(
+                f"quota {draft.known.quota.full_name}: too many pods are on their way",
+                "create fewer at once",
+                status=429,
+            )
+        used = draft.used[EXCLUSIVE_CPUS].value()
+        written = await swap(self._client, draft.known, used, reservations)
+        self._quotas.saw(written.object)
+
+    async def _claims_for(self, asked: _Asked) -> Claims:
+        """The CPUs of the claims that a pod may name, as they are now."""
+        request = asked.request
+        if self._claims is None or not isinstance(request, Request) or not request.pod.claims:
+            return NO_CLAIMS
+        counted = Counted(self._claims)
+        for of, resource in ((CLAIMS, RESOURCE_CLAIMS), (TEMPLATES, RESOURCE_CLAIM_TEMPLATES)):
+            found = await self._client.list(resource, asked.namespace)
+            counted.claims(Listed(found, "", is_first=True, is_last=True), of)
+        return counted.claims_of(asked.namespace)
+
+    def _one(self, drafts: Mapping[str, _Draft], waiting: _Waiting) -> Charged | Refused:
+        """Charge one to the drafts: to all that count it, or to none."""
+        asked, claims, now = waiting.asked, waiting.claims, self._now()
+        request = asked.request
+        if isinstance(request, Request):
+            total = usage(request.pod, now, claims).get(EXCLUSIVE_CPUS, _ZERO).value()
+        else:
+            total = request.claimed.cpus
+        reserved = {name: draft.shown_to(asked.uid, total) for name, draft in drafts.items()}
+        quotas = [
+            replace(draft.known.quota, used=draft.without(reserved[name][0]))
+            for name, draft in drafts.items()
+        ]
+        if isinstance(request, Request):
+            answer = charge(quotas, request, now, _RULES, claims)
+        else:
+            answer = charge_claim(quotas, asked.name, request.claimed, request.capacity)
+        if isinstance(answer, Refused):
+            return answer
+        charged = {name: what for name, what in answer.charged.items() if without_zeros(what)}
+        if not asked.is_dry_run:
+            for name, what in charged.items():
+                had, is_enough = reserved[name]
+                if not is_enough:
+                    drafts[name].charge(asked, what[EXCLUSIVE_CPUS].value(), total, now, had)
+        return Charged((), charged)
