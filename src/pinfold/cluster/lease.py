@@ -115,7 +115,7 @@ class Election:
             if await self._try():
                 return began
             # Not all at the same time.
-            await self._sleep(self._times.retry * (1 + 0.2 * random.random()))  # noqa: S311
+            await self._sleep(self._times.retry * (1 + 0.2 * random.random()))  # noqa: S311 - no secret
 
     async def _lead(self, work: Callable[[], Coroutine[Any, Any, None]], renewed: float) -> None:
         self.leads = True

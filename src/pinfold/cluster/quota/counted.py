@@ -29,7 +29,12 @@ PODS: Final = "pods"
 CLAIMS: Final = "resourceclaims"
 TEMPLATES: Final = "resourceclaimtemplates"
 
-_INFEASIBLE: Final = "PodResizePending"
+_PENDING: Final = b"PodResizePending"
+"""The only condition that matters; few pods have it."""
+
+
+_NOTHING: Final = Raw(b"null")
+"""What is not there; msgspec knows no union with Raw."""
 
 
 class _Metadata(Struct, rename="camel", omit_defaults=True, gc=False):
@@ -44,25 +49,20 @@ class _Metadata(Struct, rename="camel", omit_defaults=True, gc=False):
 class _Container(Struct, rename="camel", omit_defaults=True, gc=False):
     name: str
     restart_policy: str = ""
-    resources: Raw = Raw(b"{}")
+    resources: Raw = _NOTHING
     # Of a status.
-    allocated_resources: Raw = Raw(b"{}")
+    allocated_resources: Raw = _NOTHING
 
 
 class _Spec(Struct, rename="camel", omit_defaults=True, gc=False):
     containers: list[_Container] = []
     init_containers: list[_Container] = []
-    overhead: Raw | None = None
-    resources: Raw | None = None
-    resource_claims: Raw | None = None
-    affinity: Raw | None = None
+    overhead: Raw = _NOTHING
+    resources: Raw = _NOTHING
+    resource_claims: Raw = _NOTHING
+    affinity: Raw = _NOTHING
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
-
-
-class _Condition(Struct, omit_defaults=True, gc=False):
-    type: str
-    reason: str = ""
 
 
 class _Status(Struct, rename="camel", omit_defaults=True, gc=False):
@@ -70,8 +70,8 @@ class _Status(Struct, rename="camel", omit_defaults=True, gc=False):
     qos_class: str = ""
     container_statuses: list[_Container] = []
     init_container_statuses: list[_Container] = []
-    conditions: list[_Condition] = []
-    resource_claim_statuses: Raw | None = None
+    conditions: Raw = _NOTHING
+    resource_claim_statuses: Raw = _NOTHING
 
 
 class SeenPod(Struct):
@@ -248,10 +248,12 @@ class Counted:
         metadata = pod.metadata
         name = f"{metadata.namespace}/{metadata.name}"
         metadata.name = metadata.namespace = metadata.uid = ""
-        metadata.annotations = {
-            key: value for key, value in metadata.annotations.items() if DOMAIN in key
-        }
-        pod.status.conditions = [one for one in pod.status.conditions if one.type == _INFEASIBLE]
+        if metadata.annotations:
+            metadata.annotations = {
+                key: value for key, value in metadata.annotations.items() if DOMAIN in key
+            }
+        if _PENDING not in bytes(pod.status.conditions):
+            pod.status.conditions = _NOTHING
         key = msgspec.json.encode(pod)
         found = self._alike.get(key)
         if found is None:
@@ -280,7 +282,10 @@ class Counted:
         return {namespace}
 
     def _of(self, namespace: str) -> _Namespace:
-        return self._namespaces.setdefault(namespace, _Namespace())
+        there = self._namespaces.get(namespace)
+        if there is None:
+            there = self._namespaces[namespace] = _Namespace()
+        return there
 
     def _came(self, of: str, change: Listed[Any] | Changed[Any] | Progress) -> None:
         if not isinstance(change, Listed) or change.is_last:
