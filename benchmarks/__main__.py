@@ -28,6 +28,7 @@ from benchmarks import (
     merge,
     moves,
     process,
+    quota_cache,
     start_up,
 )
 from benchmarks.agent_measuring import remarks
@@ -94,6 +95,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
         agent_loop,
         agent_live,
         agent_containers,
+        quota_cache,
     ):
         found |= agent.MEASURED
     return found

@@ -100,7 +100,7 @@ def test_work_that_fails_is_told_and_begun_again() -> None:
 
         async def work() -> None:
             await begun.put(0)
-            raise ValueError("broken")
+            raise ExceptionGroup("several", [ValueError("broken")])
 
         client = FakeKubernetes(cluster)
         election = Election(client, "ns", "name", "me", report=problems.append)

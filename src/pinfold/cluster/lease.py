@@ -130,7 +130,7 @@ class Election:
             ended = await asyncio.gather(doing, renewing, return_exceptions=True)
         for one in ended:
             if isinstance(one, Exception):
-                self._tell(f"the work of the leader has failed: {one}")
+                self._tell(f"the work of the leader has failed: {_cause(one)}")
 
     async def _renew(self, renewed: float) -> None:
         """Renew until it is too late."""
@@ -230,6 +230,12 @@ class Election:
         if problem != self._problem:
             self._problem = problem
             self._report(problem)
+
+
+def _cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _holder(lease: Object) -> str:
