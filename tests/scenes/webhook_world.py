@@ -11,8 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from pinfold.adapters.certificates import X509
 from pinfold.documents.admission_review import AdmissionRequest, AdmissionResponse
@@ -109,12 +114,13 @@ class Served:
         deadline: float = DEADLINE,
         room: Room | None = None,
         finish: float = 5.0,
+        clients: Path | None = None,
     ) -> None:
         self.made = X509()
         self.authority = self.made.authority("test", time.time(), DAYS)
         self.files = (folder / "tls.crt", folder / "tls.key")
         self.renew()
-        self.certificate = ServedCertificate(*self.files)
+        self.certificate = ServedCertificate(*self.files, clients)
         self.requests = Requests()
         self._app = make_webhook(decide, self.requests, deadline=deadline, room=room)
         self._limits, self._finish = limits, finish
@@ -230,6 +236,30 @@ def served(folder: Path, decide: Decide = allow, **settings: Any) -> Iterator[Se
         yield world
     finally:
         world.end()
+
+
+def client_of(authority: KeyPair) -> bytes:
+    """A certificate of an API server with its key, PEM; nothing of ours makes such."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    signer = serialization.load_pem_private_key(authority.key, None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "api-server")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(signer, hashes.SHA256())
+    )
+    return made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def at_once(answer: Callable[[AdmissionRequest], AdmissionResponse]) -> Decide:

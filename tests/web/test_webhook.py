@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import http.client
 import json
 import re
 import socket
@@ -17,11 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pinfold.adapters.certificates import X509
 from pinfold.documents.admission_review import AdmissionRequest, AdmissionResponse, Status
 from pinfold.ports.errors import PortError
 from pinfold.web.limited_connection import Limits
 from pinfold.web.webhook.body import MOST_BODY, MOST_OBJECT, Room
-from tests.scenes.webhook_world import Served, allow, ask, at_once, pod, review, served
+from tests.scenes.webhook_world import Served, allow, ask, at_once, client_of, pod, review, served
 
 
 @pytest.fixture(scope="module")
@@ -331,6 +333,29 @@ def test_a_key_of_another_certificate_is_not_served(tmp_path: Path) -> None:
         with pytest.raises(PortError, match="cannot be used with its key"):
             world.certificate.load()
         assert world.post(review())[0] == 200
+
+
+def test_only_those_of_an_authority_may_ask_where_one_is_named(tmp_path: Path) -> None:
+    made = X509()
+    clients, others = (made.authority(name, time.time(), 30) for name in ("clients", "others"))
+    file = tmp_path / "clients.crt"
+    file.write_bytes(clients.certificate)
+    with served(tmp_path, clients=file) as world:
+        for authority, may in ((clients, True), (others, False), (None, False)):
+            tls = world.trusting()
+            if authority is not None:
+                (tmp_path / "client.pem").write_bytes(client_of(authority))
+                tls.load_cert_chain(tmp_path / "client.pem")
+            for _ in range(2):  # before, and after a new certificate of the server
+                connection = world.connect(tls)
+                if may:
+                    assert ask(connection, review())[0] == 200
+                else:
+                    # TLS 1.3: the client learns of it when it waits for the answer.
+                    with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+                        ask(connection, review())
+                connection.close()
+                wait_for_certificate(world, world.renew().certificate)
 
 
 def der(connection: Any) -> bytes:

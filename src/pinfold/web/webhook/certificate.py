@@ -26,7 +26,9 @@ log = structlog.get_logger("pinfold.web")
 
 
 class ServedCertificate:
-    """A certificate with its key, in two files of a folder that is watched.
+    """A certificate with its key, in two files that are watched.
+
+    ``clients`` is a file with the authorities of those who may connect; None: everybody may.
 
     Attributes:
         context: for a server; with it every connection gets the certificate of its moment.
@@ -34,13 +36,14 @@ class ServedCertificate:
         count: how often a certificate was taken.
     """
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    def __init__(self, certificate: Path, key: Path, clients: Path | None = None) -> None:
         self.files = (certificate, key)
+        self._clients = clients
         self.problem = f"{certificate}: there is no certificate yet"
         self.count = 0
         self._pem = b""
         self._current: ssl.SSLContext | None = None
-        self.context = _server_context()
+        self.context = _server_context(clients)
         self.context.sni_callback = self._choose
 
     @property
@@ -59,7 +62,7 @@ class ServedCertificate:
             if pem == self._pem:
                 self.problem = ""
                 return False
-            fresh = _server_context()
+            fresh = _server_context(self._clients)
             _identify(fresh, pem, self.files[0])
         except PortError as error:
             self.problem = str(error)
@@ -78,6 +81,7 @@ class ServedCertificate:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         inotify = Inotify()
         try:
+            # That of the clients' authority is read with the next certificate.
             for folder in {file.parent for file in self.files}:
                 if not inotify.watch(folder):
                     raise PortError(f"{folder}: there is no such folder", "make it, or mount it")
@@ -113,10 +117,17 @@ class ServedCertificate:
         return None
 
 
-def _server_context() -> ssl.SSLContext:
+def _server_context(clients: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    if clients is not None:
+        try:
+            context.load_verify_locations(clients)
+        except (OSError, ValueError) as error:
+            remedy = "it has to be the PEM certificate of an authority"
+            raise PortError(f"{clients}: {error}", remedy) from None
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
