@@ -30,6 +30,7 @@ from pinfold.web.webhook.body import Room
 from pinfold.web.webhook.certificate import ServedCertificate
 from pinfold.web.webhook.connection import LIMITS, WebhookConnection
 from pinfold.web.webhook.figures import Requests
+from tests.scenes.waiting import PATIENCE
 
 NAME = "pinfold-quota.pinfold.svc"
 DAYS = 30
@@ -141,7 +142,12 @@ class Served:
         following = asyncio.create_task(self.certificate.follow())
         with listen("127.0.0.1:0") as sock:
             self.port: int = sock.getsockname()[1]
-            service = Service(WebhookConnection, self.certificate.context, finish=self._finish)
+            service = Service(
+                WebhookConnection,
+                self.certificate.context,
+                finish=self._finish,
+                handshake=20 * PATIENCE,
+            )
             serving = serve_on(
                 self._app, sock, stop=self.stop, limits=self._limits, service=service
             )
@@ -199,7 +205,7 @@ class Served:
             return int(answered.split()[1]), response["allowed"], response["uid"]
 
         async def all_of_them() -> list[tuple[int, bool, str]]:
-            opening = asyncio.Semaphore(20)
+            opening = asyncio.Semaphore(8)
             answers = await asyncio.gather(*(one(number, opening) for number in range(count)))
             await asyncio.sleep(0)  # what was aborted is closed in the next turn
             return answers

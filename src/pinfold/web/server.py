@@ -35,9 +35,6 @@ ANSWER_PATIENCE: Final = 0.3
 HANG_UP_PATIENCE: Final = 0.05
 """Seconds in which a client has to take what was written to him."""
 
-HANDSHAKE_PATIENCE: Final = 5.0
-"""Seconds for a TLS handshake."""
-
 log = structlog.get_logger("pinfold.web")
 
 
@@ -48,11 +45,13 @@ class Service(Struct, frozen=True):
         connection: the class of its connections.
         tls: a context, for HTTPS.
         finish: seconds for requests under way, once it stops; then they are answered with 503.
+        handshake: seconds for one of TLS.
     """
 
     connection: type[LimitedConnection]
     tls: ssl.SSLContext | None = None
     finish: float = 0.7
+    handshake: float = 5.0
 
 
 LOCAL: Final = Service(Connection)
@@ -130,7 +129,7 @@ class _Server(uvicorn.Server):
                 sock=sock,
                 ssl=tls,
                 backlog=config.backlog,
-                ssl_handshake_timeout=None if tls is None else HANDSHAKE_PATIENCE,
+                ssl_handshake_timeout=None if tls is None else self._service.handshake,
             )
             for sock in sockets or ()
         ]
