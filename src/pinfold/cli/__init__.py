@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "fewer NUMA nodes, caches and cores.",
     "shield": "Move everything else on this machine off some CPUs, until --off or the next reboot.",
     "hugepages": "Show and change the kernel's pools of huge pages, per NUMA node.",
+    "quota": "Limit the exclusive CPUs of each namespace of a cluster.",
     "schema": "Print the JSON Schema of the document NAME; without a name, which documents there "
     "are.",
 }

@@ -1,0 +1,225 @@
+"""The manifests of deploy/kubernetes/quota say what the code does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from pinfold.adapters.kubernetes.manifests import read_manifests
+from pinfold.cli import main
+from pinfold.cluster.quota.certificate_keeper import Names
+from pinfold.cluster.quota.review import CLAIM_GROUP, CLAIMS, PODS, TEMPLATES
+from pinfold.cluster.quota.rights import RIGHTS, Right
+from pinfold.web.webhook.app import DEADLINE, PATH
+from tests.roots import ROOT
+
+QUOTA = ROOT / "deploy" / "kubernetes" / "quota"
+OVERLAYS = sorted((QUOTA / "overlays").iterdir())
+NAME = "pinfold-quota"
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+
+
+def documents(folder: Path) -> list[dict[str, Any]]:
+    """The objects that a kustomization names, and nothing that it does not."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    files = [name for name in kustomization.get("resources", ()) if name.endswith(".yaml")]
+    assert {file.name for file in folder.iterdir()} - {"kustomization.yaml"} == set(files)
+    return [one for file in files for one in yaml.safe_load_all((folder / file).read_text())]
+
+
+def the(folder: Path, kind: str) -> dict[str, Any]:
+    (found,) = [one for one in documents(folder) if one["kind"] == kind]
+    return found
+
+
+def given(folder: Path) -> set[tuple[str, str, str, bool, bool]]:
+    """The rights that the roles of a folder give, all of them bound to the service account."""
+    found = documents(folder)
+    roles = {(one["kind"], one["metadata"]["name"]): one for one in found if "rules" in one}
+    rights: set[tuple[str, str, str, bool, bool]] = set()
+    for binding in (one for one in found if "roleRef" in one):
+        (subject,) = binding["subjects"]
+        assert subject == {"kind": "ServiceAccount", "name": NAME, "namespace": NAME}
+        role = roles.pop((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
+        is_own = binding["kind"] == "RoleBinding"
+        assert is_own == (role["kind"] == "Role")
+        rights |= {
+            (group, resource, verb, is_own, "resourceNames" in rule)
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+    assert roles == {}
+    return rights
+
+
+def listed(rights: Iterable[Right]) -> set[tuple[str, str, str, bool, bool]]:
+    return {
+        (one.group, one.resource, verb, one.is_own, one.is_named)
+        for one in rights
+        for verb in one.verbs
+    }
+
+
+@pytest.mark.parametrize("component", RIGHTS)
+def test_rights_are_the_requests_that_are_made(component: str) -> None:
+    folder = QUOTA / "components" / component if component else QUOTA / "base"
+    assert given(folder) == listed(RIGHTS[component])
+
+
+def test_names_of_what_may_be_written_are_those_of_the_program() -> None:
+    names = Names(NAME, f"{NAME}-certificates", NAME, NAME)
+    base, own = (documents(QUOTA / name) for name in ("base", "components/own-certificates"))
+    named = {
+        (rule["resources"][0], *rule["resourceNames"])
+        for one in (*base, *own)
+        for rule in one.get("rules", ())
+        if "resourceNames" in rule
+    }
+    assert named == {
+        ("leases", names.service),
+        ("secrets", names.secret),
+        ("validatingwebhookconfigurations", names.configuration),
+    }
+    configuration = the(QUOTA / "base", "ValidatingWebhookConfiguration")
+    service = configuration["webhooks"][0]["clientConfig"]["service"]
+    assert configuration["metadata"]["name"] == names.configuration
+    assert (service["name"], service["namespace"]) == (names.service, names.namespace)
+    assert service["path"] == PATH
+    dns = f"{service['name']}.{service['namespace']}.svc"
+    assert dns == names.served[0]
+    (certificate,) = [
+        one
+        for one in documents(QUOTA / "components" / "cert-manager")
+        if one["spec"].get("secretName") == names.secret
+    ]
+    assert dns in certificate["spec"]["dnsNames"]
+
+
+def test_the_webhook_asks_for_what_is_charged() -> None:
+    (webhook,) = the(QUOTA / "base", "ValidatingWebhookConfiguration")["webhooks"]
+    assert webhook["admissionReviewVersions"] == ["v1"]
+    assert webhook["sideEffects"] == "NoneOnDryRun"
+    assert webhook["matchPolicy"] == "Equivalent"
+    assert webhook["timeoutSeconds"] > DEADLINE
+    asked = {
+        (group, resource, operation)
+        for rule in webhook["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for operation in rule["operations"]
+    }
+    assert asked == {
+        ("", PODS, "CREATE"),
+        ("", PODS, "UPDATE"),
+        ("", f"{PODS}/resize", "UPDATE"),
+        (CLAIM_GROUP, CLAIMS, "CREATE"),
+        (CLAIM_GROUP, TEMPLATES, "CREATE"),
+    }
+
+
+def test_ports_and_probes_are_those_of_the_program() -> None:
+    deployment = the(QUOTA / "base", "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    with click.Context(main) as context:
+        group = main.get_command(context, container["args"][0])
+        assert isinstance(group, click.Group)
+        serve = group.get_command(context, container["args"][1])
+        assert serve is not None
+        options = {name: one for one in serve.params for name in one.opts}
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert options["--listen"].default == f":{ports['webhook']}"
+    assert options["--health-listen"].default == f":{ports['health']}"
+    assert options["--name"].default == NAME
+    (mount,) = container["volumeMounts"]
+    assert options["--certificates"].default == mount["mountPath"]
+    probes = {
+        container[name]["httpGet"]["path"]
+        for name in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert probes == {"/healthz", "/readyz"}
+    own = (QUOTA / "components/own-certificates/kustomization.yaml").read_text()
+    assert "value: --make-certificates\n" in own
+    assert "--make-certificates" in options
+    # A replica answers for --drain seconds, and then finishes what is under way.
+    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace > float(str(options["--drain"].default)) + 5
+
+
+def test_it_has_no_more_power_than_it_uses() -> None:
+    spec = the(QUOTA / "base", "Deployment")["spec"]["template"]["spec"]
+    context = spec["containers"][0]["securityContext"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert context == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def kustomized(folder: Path) -> Mapping[tuple[str, str], dict[str, Any]]:
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_an_overlay_says_how_it_fails_and_where_certificates_come_from(overlay: Path) -> None:
+    found = kustomized(overlay)
+    (webhook,) = found["ValidatingWebhookConfiguration", NAME]["webhooks"]
+    if overlay.name.startswith("fail-closed"):
+        assert webhook["failurePolicy"] == "Fail"
+        (left_out,) = webhook["namespaceSelector"]["matchExpressions"]
+        assert left_out == {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": ["kube-system", NAME],
+        }
+    else:
+        assert webhook["failurePolicy"] == "Ignore"
+        assert "namespaceSelector" not in webhook
+    template = found["Deployment", NAME]["spec"]["template"]["spec"]
+    args = template["containers"][0]["args"]
+    (volume,) = template["volumes"]
+    makes_own = not overlay.name.endswith("cert-manager")
+    assert ("--make-certificates" in args) == makes_own == ("emptyDir" in volume)
+    assert (("Certificate", NAME) in found) == (not makes_own)
+    annotations = found["ValidatingWebhookConfiguration", NAME]["metadata"].get("annotations", {})
+    assert ("cert-manager.io/inject-ca-from" in annotations) == (not makes_own)
+    namespaced = [
+        one
+        for (kind, _), one in found.items()
+        if kind in {"Deployment", "Service", "Role", "Secret", "PodDisruptionBudget", "Certificate"}
+    ]
+    assert {one["metadata"]["namespace"] for one in namespaced} == {NAME}
+    selector = found["Service", NAME]["spec"]["selector"]
+    labels = found["Deployment", NAME]["spec"]["template"]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_its_pods_are_pods_that_pinfold_itself_reads(overlay: Path, tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(list(kustomized(overlay).values())))
+    pods = read_manifests([str(file)]).pods
+    assert len(pods) == 2
+    assert {pod.priority_class_name for pod in pods} == {"system-cluster-critical"}
+
+
+def test_the_page_names_each_overlay() -> None:
+    page = ROOT / "docs" / "how-to" / "limit-exclusive-cpus-in-a-cluster.md"
+    text = page.read_text()
+    assert all(f"| `{overlay.name}` |" in text for overlay in OVERLAYS)
