@@ -62,7 +62,7 @@ def pods(draw: st.DrawFn) -> Object:
     return {"metadata": metadata, "spec": spec, "status": {**status, "conditions": conditions}}
 
 
-SCOPES = (
+SCOPES: tuple[dict[str, Any], ...] = (
     {},
     {"scopes": ["Terminating"]},
     {
