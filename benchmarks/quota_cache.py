@@ -34,7 +34,9 @@ def _pod(number: int) -> dict[str, Any]:
     resources = {"requests": amounts, "limits": amounts}
     when = "2026-01-01T00:00:00Z"
     types = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
-    fields = {"f:status": {"f:conditions": {}, "f:containerStatuses": {}, "f:podIP": {}}}
+    fields: dict[str, Any] = {
+        "f:status": {"f:conditions": {}, "f:containerStatuses": {}, "f:podIP": {}}
+    }
     container = {
         "name": "main",
         "image": "registry.example/team/app:1.2.3",
