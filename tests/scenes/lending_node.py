@@ -10,14 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pinfold.core.controllers.lending import (
-    Lend,
-    Lending,
-    LendingMemory,
-    QuickLook,
-    Return,
-    holdings,
-)
+from pinfold.core.controllers.lending import Lend, Lending, LendingMemory, Return
+from pinfold.core.controllers.quick_look import QuickLook, holdings
 from pinfold.core.controllers.seen import Seen, SeenContainer
 from pinfold.core.kubelet.own_policies import LendingOptions
 from pinfold.core.machine.topology import CPUInfo, CPUTopology
@@ -43,6 +37,9 @@ def topology(count: int, threads: int = 1) -> CPUTopology:
 class LendingNode:
     """The node; the pool is CPU 0 (with its siblings), the owner has all others.
 
+    ``apart`` is how much longer each CPU has been idle at first than the one before, in seconds: so
+    their ticks fall otherwise.
+
     Attributes:
         lent: what is lent now.
         events: what was lent and taken back: when, how, which, and why.
@@ -58,6 +55,7 @@ class LendingNode:
         threads: int = 1,
         options: LendingOptions | None = None,
         says: str | None = "true",
+        apart: float = 0.0,
         **container: bool,
     ) -> None:
         self.controller = Lending(LendingOptions(use=True) if options is None else options)
@@ -79,7 +77,7 @@ class LendingNode:
         self.memory = LendingMemory()
         self._looks: tuple[QuickLook, ...] = ()
         self._used = 0.0
-        self._idle = dict.fromkeys(range(count), 0.0)
+        self._idle = {cpu: cpu * apart for cpu in range(count)}
         self._last = (0.0, 0.0, dict(self._idle))
 
     def run(self, seconds: float) -> None:

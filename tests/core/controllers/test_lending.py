@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.controllers.lending import Lend, QuickLook, Return, holdings
+from pinfold.core.controllers.lending import Lend, Return
+from pinfold.core.controllers.quick_look import QuickLook, holdings
 from pinfold.core.kubelet.own_policies import LendingOptions
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.lending_node import OWNER, LendingNode, Use
@@ -46,10 +47,10 @@ def test_under_steady_load_nothing_goes_back_and_forth(
     use: float, count: int, rate: str, threads: bool
 ) -> None:
     options = LendingOptions(use=True, look_rate=rate)
-    node = node_with(use, count * (1 + threads), threads=1 + threads, options=options)
+    node = node_with(use, count * (1 + threads), threads=1 + threads, options=options, apart=0.0037)
     node.run(30)
     assert Return not in kinds(node)
-    if use * len(node.own) <= (0.1 if threads else 0.5) - 0.02:
+    if use * len(node.own) <= (0.1 if threads else 0.7) - 0.02:
         assert node.lent == node.own
 
 
@@ -233,7 +234,8 @@ def test_who_lends_no_more_gets_it_back() -> None:
 
 
 def test_a_load_that_flaps_is_left_alone_for_longer_and_longer() -> None:
-    node = LendingNode(lambda at, _cpu: 1.0 if at % 8 >= 6 else 0.0)
+    options = LendingOptions(use=True, pause="5s")
+    node = LendingNode(lambda at, _cpu: 1.0 if at % 8 >= 6 else 0.0, options=options)
     node.run(1200)
     lends = [at for at, kind, _, _ in node.events if kind is Lend]
     gaps = [later - earlier for earlier, later in pairwise(lends)]
@@ -248,6 +250,44 @@ def test_a_load_that_flaps_is_left_alone_for_longer_and_longer() -> None:
     node.use = lambda _at, _cpu: 0.0
     node.run(12)
     assert node.lent
+
+
+def test_bursts_that_are_longer_apart_than_the_first_pause_are_no_reason_to_be_left_alone() -> None:
+    node = LendingNode(lambda at, _cpu: 1.0 if at % 8 >= 6 else 0.0)
+    node.run(600)
+    assert node.given / node.unused > 0.5
+    lends = [at for at, kind, _, _ in node.events if kind is Lend]
+    assert max(later - earlier for earlier, later in pairwise(lends)) < 17
+
+
+@pytest.mark.parametrize(("own", "is_lent"), [(0.09, True), (0.3, False)])
+def test_what_it_waits_for_by_itself_is_not_held_against_borrowers(
+    own: float, is_lent: bool
+) -> None:
+    """Two threads on one CPU that wait for each other: the bound is at most twice as high."""
+    node = node_with(0.3)
+    node.wait = own
+    node.run(10)
+    assert bool(node.lent) is is_lent
+    node.wait = own + 0.11
+    node.run(1.2)
+    assert not node.lent
+    if is_lent:
+        (_, kind, _, why) = node.events[-1]
+        assert kind is Return
+        assert why.endswith("waits for a CPU 20% of the time, of which 45% are its own doing")
+
+
+def test_what_it_waits_for_while_something_is_lent_is_never_its_own() -> None:
+    node = node_with(0.3)
+    node.run(10)
+    for wait in (0.08, 0.09, 0.1):
+        node.wait = wait
+        node.run(60)
+        assert node.lent
+    node.wait = 0.11
+    node.run(1.2)
+    assert not node.lent
 
 
 def test_half_of_what_stands_idle_by_phases_is_used() -> None:

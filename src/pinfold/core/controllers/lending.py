@@ -13,16 +13,22 @@ bare counters of some 50 ms, only takes back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.core.controllers.proposals import Proposal, Rank
+from pinfold.core.controllers.quick_look import (
+    Holding,
+    QuickLook,
+    has_siblings,
+    remembered,
+    used_there,
+)
 from pinfold.core.controllers.seen import Seen, SeenContainer
 from pinfold.core.kubelet.own_policies import LendingOptions, percent, seconds
-from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotations import LEND_CPUS
 from pinfold.core.values.cpuset import CPUSet
@@ -30,20 +36,18 @@ from pinfold.core.values.cpuset import CPUSet
 LONGEST: Final = 32
 """How many times as long as at first a pause becomes."""
 
-_SHORT: Final = 10.0
-"""Pauses for which CPUs have to be lent so that the next pause is as long as the first."""
+_OWN: Final = 60.0
+"""Seconds of which is remembered what an owner waits for while nothing of it is lent."""
 
 _CALM: Final = 0.5
 """The part of the bound of its waits up to which a container's CPUs are lent."""
 
-_WINDOW: Final = 0.06
-"""Seconds that the quick look judges by, or one interval where that is longer."""
+UNKNOWN: Final = "nobody knows what it uses"
 
 NOBODY: Final = "nobody borrows"
 """Why nothing is lent where no best-effort container runs."""
 
 _PRESSURE: Final = "cpu.pressure"
-_MICRO: Final = 1e-6
 
 
 class Lend(Proposal, frozen=True, kw_only=True):
@@ -70,6 +74,9 @@ class OwnerMemory(Struct, frozen=True):
         lent_for: seconds for which CPUs of it have been lent.
         pause: seconds until CPUs of it may be lent again.
         strikes: how often in a row they had not been lent for long.
+        is_own: whether nothing of it has been lent since the last look.
+        used: CPU seconds that it has used in the last minute or so while nothing of it was lent.
+        waited: what its threads have waited for a CPU meanwhile, which is its own doing.
         why_not: why no more of its CPUs are lent; "" where they are about to be.
     """
 
@@ -77,7 +84,15 @@ class OwnerMemory(Struct, frozen=True):
     lent_for: float = 0.0
     pause: float = 0.0
     strikes: int = 0
+    is_own: bool = True
+    used: float = 0.0
+    waited: float = 0.0
     why_not: str = ""
+
+    @property
+    def own_waits(self) -> float:
+        """What it waits for by itself, in seconds for each that it runs."""
+        return self.waited / self.used if self.used else 0.0
 
 
 class LendingMemory(Struct, frozen=True):
@@ -85,26 +100,6 @@ class LendingMemory(Struct, frozen=True):
 
     at: float = -math.inf
     owners: Mapping[Owner, OwnerMemory] = field(default_factory=dict)
-
-
-class QuickLook(Struct, frozen=True):
-    """Counters at one moment: microseconds of CPU time by owner, and of idle time by CPU.
-
-    Who could not be read is left out.  ``busy``: see :meth:`Lending.remembered`.
-    """
-
-    at: float
-    used: Mapping[Owner, int]
-    idle: Mapping[int, int]
-    busy: Mapping[int, float] = field(default_factory=dict)
-
-
-class Holding(Struct, frozen=True):
-    """What the quick look has to know of an owner: its CPUs, which are lent, if they are cores."""
-
-    own: CPUSet
-    lent: CPUSet
-    has_siblings: bool = False
 
 
 class Lending(Struct, frozen=True):
@@ -133,7 +128,7 @@ class Lending(Struct, frozen=True):
                 owners[owner] = replace(now, lent_for=0.0, why_not=reason)
                 proposals.append(give_back(owner, lent, reason))
                 continue
-            if lent and (reason := self._why_back(one, seen)):
+            if lent and (reason := self._why_back(one, now, seen)):
                 owners[owner] = self._struck(now, reason)
                 proposals.append(give_back(owner, lent, reason))
                 continue
@@ -163,7 +158,7 @@ class Lending(Struct, frozen=True):
     def _remember(
         self, before: OwnerMemory, one: SeenContainer, seen: Seen, passed: float
     ) -> OwnerMemory:
-        below = percent(self.options.lend_below)
+        below, is_lent = percent(self.options.lend_below), bool(one.cpus & seen.lent)
         usage = None if one.load is None else one.load.usage
         calm = {
             cpu: before.calm.get(cpu, 0.0) + passed if passed else 0.0
@@ -171,31 +166,53 @@ class Lending(Struct, frozen=True):
             # Of what others run there, interrupts and the like, the owner uses nothing.
             if usage is not None and min(usage, _busy(seen, cpu)) <= below
         }
-        is_lent = bool(one.cpus & seen.lent)
-        return OwnerMemory(
-            calm,
-            before.lent_for + passed if is_lent else 0.0,
-            max(0.0, before.pause - passed),
-            before.strikes,
+        if not is_lent and before.lent_for:
+            # Somebody else has taken it back: it was not its owner's alone since the last look.
+            calm = dict.fromkeys(calm, 0.0)
+        now = replace(
+            before,
+            calm=calm,
+            lent_for=before.lent_for + passed if is_lent else 0.0,
+            pause=max(0.0, before.pause - passed),
+            is_own=not is_lent,
+            why_not="",
+        )
+        wait = None if one.load is None else one.load.wait
+        if is_lent or not before.is_own or usage is None or wait is None:
+            return now
+        kept = math.exp(-passed / _OWN)
+        return replace(
+            now, used=now.used * kept + usage * passed, waited=now.waited * kept + wait * passed
         )
 
     def _struck(self, now: OwnerMemory, why: str) -> OwnerMemory:
-        """CPUs were taken back: a pause follows, a longer one after a short time."""
+        """CPUs were taken back: a pause follows, a longer one where it is longer than the loan.
+
+        That is compared with the first pause: with the last one, an owner of whom nothing is lent
+        for long would never again have lent for long enough.
+        """
         first = seconds(self.options.pause)
-        strikes = now.strikes + 1 if now.lent_for < _SHORT * first else 0
-        pause = first * min(LONGEST, 2**strikes)
-        return replace(now, calm={}, lent_for=0.0, pause=pause, strikes=strikes, why_not=why)
+        strikes = now.strikes + 1 if now.lent_for < first else 0
+        return replace(
+            now,
+            calm={},
+            lent_for=0.0,
+            pause=first * min(LONGEST, 2**strikes),
+            strikes=strikes,
+            is_own=False,
+            why_not=why,
+        )
 
     def taken_back(self, memory: LendingMemory, owner: Owner, why: str) -> LendingMemory:
         """The same once the quick look has taken CPUs back."""
         now = self._struck(memory.owners.get(owner, OwnerMemory()), why)
         return replace(memory, owners={**memory.owners, owner: now})
 
-    def _why_back(self, one: SeenContainer, seen: Seen) -> str:
+    def _why_back(self, one: SeenContainer, now: OwnerMemory, seen: Seen) -> str:
         """Why the load of an owner asks for what it has lent; "" where that may stay lent."""
         if one.load is None or one.load.usage is None:
-            return "nobody knows what it uses"
-        if (problem := self._waits(one, seen, 1.0)) is not None:
+            return UNKNOWN
+        if (problem := self._waits(one, now, seen, 1.0)) is not None:
             return problem
         used = one.load.usage - _all_busy(seen, one.cpus - seen.lent)
         return self._too_much(used, has_siblings(one.cpus & seen.lent, seen.topology))
@@ -210,10 +227,10 @@ class Lending(Struct, frozen=True):
         if now.pause:
             return CPUSet(), f"for {now.pause:.0f} s nothing of it is lent again"
         if one.load is None or one.load.usage is None:
-            return CPUSet(), "nobody knows what it uses"
+            return CPUSet(), UNKNOWN
         if seen.topology is None:
             return CPUSet(), "nobody knows which CPUs are a core"
-        if (problem := self._waits(one, seen, _CALM)) is not None:
+        if (problem := self._waits(one, now, seen, _CALM)) is not None:
             return CPUSet(), problem
         usage = one.load.usage
         total = max(0.0, usage - _all_busy(seen, one.cpus - lent)) if lent else 0.0
@@ -240,19 +257,27 @@ class Lending(Struct, frozen=True):
         whole = {_whole(CPUSet([cpu]), seen) for cpu in cpus & seen.online}
         return sorted(whole, key=lambda core: (_all_busy(seen, core), min(core)))
 
-    def _waits(self, one: SeenContainer, seen: Seen, part: float) -> str | None:
-        """Why its waits are too long; None where they are not."""
-        options = self.options
+    def _waits(self, one: SeenContainer, now: OwnerMemory, seen: Seen, part: float) -> str | None:
+        """Why its waits are too long; None where they are not.
+
+        Threads that are more than its CPUs wait for one another: what they do while nothing is
+        lent is no borrower's fault, and is added to the bound, up to as much again.
+        """
         wait = None if one.load is None else one.load.wait
-        if wait is None:
+        if wait is None or one.load is None:
             return "nobody knows how long it waits for a CPU"
-        if seen.wait_source == _PRESSURE:
-            if wait > percent(options.max_pressure) * part:
-                return f"it waits for a CPU {wait:.0%} of the time"
+        by_pressure = seen.wait_source == _PRESSURE
+        options = self.options
+        bound = percent(options.max_pressure) if by_pressure else seconds(options.max_wait)
+        own = min(bound, now.own_waits * (one.load.usage or 0.0))
+        if wait <= bound * part + own:
             return None
-        if wait > seconds(options.max_wait) * part:
-            return f"its threads wait for a CPU {wait * 1000:.0f} ms in each second"
-        return None
+        said = (
+            f"it waits for a CPU {wait:.0%} of the time"
+            if by_pressure
+            else f"its threads wait for a CPU {wait * 1000:.0f} ms in each second"
+        )
+        return f"{said}, of which {own / wait:.0%} are its own doing" if own else said
 
     def _below(self, siblings: bool) -> float:  # noqa: FBT001 - one bound of two
         return percent(self.options.siblings_below if siblings else self.options.lend_below)
@@ -268,32 +293,9 @@ class Lending(Struct, frozen=True):
 
     # ----------------------------------------------------------------------------- the quick look
 
-    @property
-    def window(self) -> float:
-        """Seconds between the two readings that the quick look compares."""
-        period = self.options.look_period
-        return period * max(1, math.floor(_WINDOW / period + _MICRO))
-
     def remembered(self, looks: Sequence[QuickLook], look: QuickLook) -> tuple[QuickLook, ...]:
-        """The looks that are needed from now on; all before one of an earlier clock are not.
-
-        Idle time is counted in whole ticks (10 ms): between two looks it errs by one for each CPU,
-        which would hide what is used of a lent one where there are many.  So of each CPU the most
-        is kept that it was busy for until now.  That stands still while the CPU is idle, goes with
-        the time while it is busy, and errs by less than a tick else; where many are busy at times,
-        what is lent is rather taken back too early than too late.
-        """
-        looks = () if looks and look.at <= looks[-1].at else looks
-        before, busy = looks[-1].busy if looks else {}, {}
-        for cpu, idle in look.idle.items():
-            busy[cpu] = max(look.at - idle * _MICRO, before.get(cpu, -math.inf))
-        look = replace(look, busy=busy)
-        if not looks:
-            return (look,)
-        # A timer is late now and then, never early.
-        oldest = look.at - self.window - self.options.look_period / 2
-        later = [one for one in looks if one.at >= oldest]
-        return (*(later or looks[-1:]), look)
+        """The looks that are needed from now on."""
+        return remembered(looks, look)
 
     def returns(
         self, looks: Sequence[QuickLook], holdings: Mapping[Owner, Holding]
@@ -306,21 +308,8 @@ class Lending(Struct, frozen=True):
         )
 
     def _quickly(self, owner: Owner, holding: Holding, looks: Sequence[QuickLook]) -> str:
-        newest = looks[-1]
-        if owner not in newest.used:
-            return "nobody knows what it uses"
-        before = next((one for one in looks[:-1] if owner in one.used), None)
-        if before is None:
-            return ""
-        passed = newest.at - before.at
-        used = (newest.used[owner] - before.used[owner]) * _MICRO
-        if used < 0:
-            return "nobody knows what it uses"
-        # So busy were its other CPUs: what is more, it has used of those that are lent.
-        for cpu in holding.own - holding.lent:
-            if cpu in before.busy and cpu in newest.busy:
-                used -= min(passed, newest.busy[cpu] - before.busy[cpu])
-        return self._too_much(used / passed, holding.has_siblings)
+        used = used_there(owner, holding, looks, self.options.look_period)
+        return UNKNOWN if used is None else self._too_much(used, holding.has_siblings)
 
 
 def give_back(owner: Owner, lent: CPUSet, why: str) -> Return:
@@ -331,24 +320,6 @@ def give_back(owner: Owner, lent: CPUSet, why: str) -> Return:
 def owner_gone(cpus: CPUSet) -> Return:
     """These CPUs are to be given back although nobody runs whose they are."""
     return Return.of(cpus, "their owner does not run")
-
-
-def has_siblings(cpus: CPUSet, topology: CPUTopology | None) -> bool:
-    """Whether any of these CPUs is one of several threads of a core."""
-    return topology is not None and any(
-        len(topology.whole_cores(CPUSet([cpu]))) > 1 for cpu in cpus
-    )
-
-
-def holdings(
-    owners: Iterable[tuple[Owner, CPUSet]], lent: CPUSet, topology: CPUTopology | None
-) -> dict[Owner, Holding]:
-    """Those of the owners who have lent something."""
-    return {
-        owner: Holding(own, own & lent, has_siblings(own & lent, topology))
-        for owner, own in owners
-        if own & lent
-    }
 
 
 def _whose(owner: Owner) -> str:

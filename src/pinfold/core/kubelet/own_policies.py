@@ -156,21 +156,22 @@ class LendingOptions(_Options, frozen=True):
     are in a group of their own then, which everybody else pushes aside at once."""
     most_cpus: Annotated[int, Meta(ge=1, le=100_000)] = field(default=100_000, name="mostCPUs")
     """How many CPUs of one container are lent at most, whatever it allows."""
-    lend_below: _Percent = "50%"
+    lend_below: _Percent = "70%"
     """How much of one CPU a container may use of all those together that are lent."""
-    return_above: _Percent = "80%"
+    return_above: _Percent = "90%"
     """From how much on they are taken back; more than ``lendBelow``, and 90% at most."""
     siblings_below: _Percent = "10%"
     """The same as ``lendBelow`` where a core has several threads: nobody can be pushed aside on
     the sibling of a CPU, and a core is lent as a whole."""
-    idle_for: _Seconds = "2s"
+    idle_for: _Seconds = "1s"
     """For how long a CPU has to be that idle, without a break, before it is lent."""
-    pause: _Seconds = "5s"
+    pause: _Seconds = "500ms"
     """For how long nothing of a container is lent after its CPUs were taken back; twice as long
-    each time that they had not been lent for long, up to 32 times."""
+    each time that they had been lent for less than this, up to 32 times."""
     max_pressure: _Percent = "10%"
     """The share of the time for which some thread of the container waits for a CPU, above which its
-    CPUs are taken back; where waits are told by ``cpu.pressure`` (cgroup v2)."""
+    CPUs are taken back; where waits are told by ``cpu.pressure`` (cgroup v2).  What it waits for by
+    itself, while nothing is lent, is added, up to as much again."""
     max_wait: _PerSecond = "100ms"
     """The same where they are told by ``schedstat`` (cgroup v1): the sum of its threads' waits."""
     look_rate: Annotated[

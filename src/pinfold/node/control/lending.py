@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pinfold.core.controllers.lending import (
-    Holding,
     Lend,
     Lending,
     LendingMemory,
-    QuickLook,
     Return,
-    holdings,
     owner_gone,
 )
 from pinfold.core.controllers.proposals import Proposal
+from pinfold.core.controllers.quick_look import Holding, QuickLook, holdings
 from pinfold.core.moves.owners import Owner
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import control as documents
