@@ -69,6 +69,14 @@ def busy_seconds(cpus: Iterable[int] = ()) -> float:
     return found
 
 
+def stolen_seconds(cpus: Iterable[int] = ()) -> float:
+    """Seconds that a hypervisor has taken from the machine, or from some of its CPUs."""
+    names = {f"cpu{cpu}" for cpu in cpus} or {"cpu"}
+    lines = map(str.split, Path("/proc/stat").read_text(encoding="ascii").splitlines())
+    ticks = sum(int(words[8]) for words in lines if words[0] in names)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def used_seconds(pids: Iterable[int]) -> float:
     """Seconds of CPU time that some processes have used."""
     return sum(time.clock_gettime(process_clock(pid)) for pid in pids)

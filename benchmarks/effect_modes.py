@@ -10,10 +10,7 @@ RESERVED: Final = {"reservedSystemCPUs": "", "kubeReserved": {"cpu": "100m"}}
 """One CPU is never owned, and nearly all of it is there for pods that share."""
 LENDS: Final = "lending"
 FAST: Final = {"observationPeriod": "200ms"}
-LENDING: Final = {
-    "lending": {"use": True, "lendBelow": "80%", "returnAbove": "90%", "idleFor": "1s"},
-    **FAST,
-}
+LENDING: Final = {"lending": {"use": True}, **FAST}
 LOAD_DRIVEN: Final = {
     "loadDriven": {
         "use": True,

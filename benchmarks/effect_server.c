@@ -1,6 +1,5 @@
 /* The workloads of the benchmark of the effect: a server under open-loop load, and its neighbours.
  *
- *     server calibrate KIND UNITS FILE                       how long a request takes, undisturbed
  *     server serve KIND UNITS MEAN_US WARM SECONDS FILE      answer requests as they come
  *     server churn BUSY_MS IDLE_MS                           a neighbour; IDLE_MS 0: busy for ever
  *     server pulse WAIT SECONDS FILE                         rest, say when it ends, and be busy
@@ -30,7 +29,6 @@
 #define SEGMENT 0.125
 #define LINES 16384 /* of 64 bytes: 1 MiB */
 #define TURNS 4
-#define CALIBRATIONS 400
 
 struct line {
   struct line *next;
@@ -134,19 +132,6 @@ static int begin(const char *kind, long units) {
          pthread_create(&thread, NULL, helper, NULL);
 }
 
-static int calibrate(long units, const char *file) {
-  static long long took[CALIBRATIONS];
-  for (int at = 0; at < CALIBRATIONS; at++) {
-    long long before = now();
-    request(units);
-    took[at] = now() - before;
-  }
-  qsort(took, CALIBRATIONS, sizeof *took, ascending);
-  char text[64];
-  snprintf(text, sizeof text, "{\"request_us\": %.2f}\n", took[CALIBRATIONS / 2] / 1e3);
-  return answer(file, text);
-}
-
 static int serve(long units, double mean, double warm, double seconds, const char *file) {
   size_t most = (size_t)((warm + seconds) / mean) + 1000, count = 0, served = 0;
   long long *due = malloc(most * sizeof *due), *late = malloc(most * sizeof *late);
@@ -219,11 +204,9 @@ static int pulse(double wait, double seconds, const char *file) {
 int main(int count, char **word) {
   if (count == 4 && !strcmp(word[1], "churn")) churn(atol(word[2]), atol(word[3]));
   if (count == 5 && !strcmp(word[1], "pulse")) return pulse(atof(word[2]), atof(word[3]), word[4]);
-  if (count == 5 && !strcmp(word[1], "calibrate") && !begin(word[2], atol(word[3])))
-    return calibrate(atol(word[3]), word[4]);
   if (count == 8 && !strcmp(word[1], "serve") && !begin(word[2], atol(word[3])))
     return serve(atol(word[3]), atof(word[4]) / 1e6, atof(word[5]), atof(word[6]), word[7]);
-  fputs("usage: server calibrate KIND UNITS FILE | serve KIND UNITS MEAN_US WARM SECONDS FILE\n"
+  fputs("usage: server serve KIND UNITS MEAN_US WARM SECONDS FILE\n"
         "     | churn BUSY_MS IDLE_MS | pulse WAIT SECONDS FILE\n",
         stderr);
   return 2;
