@@ -80,6 +80,13 @@ _Percent = Annotated[
 _Seconds = Annotated[
     str, Meta(pattern="^[1-9][0-9]{0,3}[smh]$", description="seconds, minutes or hours such as 30s")
 ]
+_ShortTime = Annotated[
+    str,
+    Meta(
+        pattern="^([1-9][0-9]{0,3}[smh]|[1-9][0-9]{0,4}ms)$",
+        description="milliseconds, seconds, minutes or hours such as 500ms or 30s",
+    ),
+]
 _PerSecond = Annotated[
     str,
     Meta(
@@ -163,9 +170,9 @@ class LendingOptions(_Options, frozen=True):
     siblings_below: _Percent = "10%"
     """The same as ``lendBelow`` where a core has several threads: nobody can be pushed aside on
     the sibling of a CPU, and a core is lent as a whole."""
-    idle_for: _Seconds = "1s"
+    idle_for: _ShortTime = "1s"
     """For how long a CPU has to be that idle, without a break, before it is lent."""
-    pause: _Seconds = "500ms"
+    pause: _ShortTime = "500ms"
     """For how long nothing of a container is lent after its CPUs were taken back; twice as long
     each time that they had been lent for less than this, up to 32 times."""
     max_pressure: _Percent = "10%"
