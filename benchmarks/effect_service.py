@@ -63,6 +63,8 @@ REQUEST_US: Final = 250.0
 SOURCE: Final = Path(__file__).with_name("effect_server.c")
 MEAN_BUSY, CALIBRATION = 50.0, 1.5
 """Percent of the time for which the load is to keep the server busy, and seconds to find out."""
+FIRST_UNITS = 5_000
+"""The units that are tried first: so few that no machine falls behind."""
 REST, PULSE = 1.5, 1.0
 """Seconds for which an owner rests, once its CPU may have been lent, and for which it is busy."""
 
@@ -201,11 +203,11 @@ class Bench:
         node = next(iter(self._nodes.values()))
         for kind in KINDS:
             for _ in range(1 if kind in self._units else 2):
-                units = self._units.get(kind, 20_000)
+                units = self._units.get(kind, FIRST_UNITS)
                 file = node.new_file()
                 words = ("serve", kind, str(units), f"{REQUEST_US}", "0.25", f"{CALIBRATION}")
                 name = self._apply(node, "calibration", (*words, str(file)), OWNER)
-                busy = answer(file)["busy_percent"]
+                busy = max(answer(file)["busy_percent"], 1.0)
                 node.delete(name)
                 self._units[kind] = max(round(units * MEAN_BUSY / busy), 8)
 
