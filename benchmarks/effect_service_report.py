@@ -137,7 +137,7 @@ def sound_pairs(
     """The runs of the same turns of which neither is spoilt."""
     return [
         pair
-        for pair in zip(of, to, strict=True)
+        for pair in zip(of, to, strict=bool(of and to))
         if all(run.get("stolen_ms", 0.0) < STOLEN for run in pair)
     ]
 

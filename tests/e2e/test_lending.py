@@ -119,6 +119,23 @@ def test_what_is_idle_is_lent_and_back_when_the_owner_is_busy(node: Node) -> Non
     wait_until(lambda: len(node.decided("lending")) > 1)
 
 
+def test_what_is_lent_is_back_where_somebody_takes_the_rank(node: Node) -> None:
+    undoing = open_cgroups(name=node.agent.name).undoing()
+    node.until_lent()
+    (rank,) = {Path(file).with_name("cpu.idle") for file in undoing.uncapped}
+    rank.write_text("0")
+    node.until(node.pool)
+    assert rank.read_text().strip() == "1"
+
+    def told() -> list[tuple[str, str]]:
+        history = node.agent.client.get("/v1/history")["entries"]
+        found = [one["document"] for one in history if one["kind"] == "repaired"]
+        return [(one["expected"], one["found"]) for one in found]
+
+    wait_until(lambda: (f"cpu.idle 1, with {node.own} lent", "cpu.idle 0") in told())
+    node.until_lent()
+
+
 @pytest.mark.parametrize("how", ["owner ends", "agent is killed", "agent stops"])
 def test_nothing_stays_lent(node: Node, how: str) -> None:
     node.until_lent()

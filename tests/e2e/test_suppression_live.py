@@ -129,3 +129,17 @@ def test_the_cap_is_in_force_and_gone_with_the_agent(node: Node) -> None:
 
     node.agent.stop()
     assert not node.caps()
+
+
+def test_a_cap_that_somebody_takes_away_is_put_back_and_told(node: Node) -> None:
+    node.until_capped()
+    for file, uncapped in node.undoing.uncapped.items():
+        Path(file).write_text(uncapped)
+    node.until_capped()
+
+    def told() -> list[tuple[str, str]]:
+        history = node.agent.client.get("/v1/history")["entries"]
+        found = [one["document"] for one in history if one["kind"] == "repaired"]
+        return [(one["expected"], one["found"]) for one in found]
+
+    wait_until(lambda: ("a cap of 1 CPUs", "no cap") in told())

@@ -98,6 +98,7 @@ def _limits(status: Status) -> Iterator[LimitedGroup]:
     for one in status.agent.cgroups.limits or ():
         pod = names.get(one.pod_uid, one.pod_uid)
         title = f"{pod} {one.container}" if one.container else f"pod {pod}"
+        title = title if one.pod_uid else "the idle side"
         yield LimitedGroup(title, one.folder, one.files)
 
 

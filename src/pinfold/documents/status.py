@@ -105,9 +105,10 @@ class Pod(Record, frozen=True, kw_only=True):
 
 
 class WrittenLimits(Record, frozen=True, kw_only=True):
-    """What a cgroup of a pod is limited to."""
+    """What a cgroup of a pod is limited to, or that of all who borrow."""
 
     pod_uid: str
+    """Empty for that of all who borrow."""
     container: str
     """Empty for the pod's own cgroup."""
     folder: str

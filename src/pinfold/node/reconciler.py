@@ -36,13 +36,17 @@ from pinfold.ports.runtime import ContainerState, ContainerStatus
 PATIENCE: Final = 10.0
 """Seconds in which a runtime should have noticed that a container has ended."""
 
+_ROUNDED: Final = 0.01
+"""CPUs' worth of time by which a cap may differ for being rounded: the least that there is."""
+
 
 class Drift(Struct, frozen=True):
     """One place where the kernel has something else than the record.
 
     ``key`` is None for the shared pool, or (``idle``) the idle side; ``found`` is the kernel's
     side, in words; ``is_empty`` tells that no process of the container was found where it should
-    be; ``strays`` are those that were found elsewhere.
+    be; ``strays`` are those that were found elsewhere; ``is_cap`` tells that it is about the cap of
+    the idle side.
     """
 
     key: ContainerKey | None
@@ -53,6 +57,7 @@ class Drift(Struct, frozen=True):
     is_empty: bool = False
     strays: tuple[Stray, ...] = ()
     idle: bool = False
+    is_cap: bool = False
 
     @property
     def subject(self) -> str:
@@ -137,6 +142,18 @@ def _side(container: ObservedContainer) -> str:
     return "on the idle side" if container.idle else "in the shared pool"
 
 
+def find_other_cap(observed: ObservedCgroups, cap: float | None) -> Iterator[Drift]:
+    """A cap of the idle side that somebody else has written; pure."""
+    if (idle := observed.idle) is None or not idle.is_idle:
+        return  # a rank that is put back has its cap with it
+    if (cap is None) != (idle.quota is None) or abs((cap or 0) - (idle.quota or 0)) > _ROUNDED:
+        yield Drift(None, _cap(cap), _cap(idle.quota), idle=True, is_cap=True)
+
+
+def _cap(quota: float | None) -> str:
+    return "no cap" if quota is None else f"a cap of {quota:g} CPUs"
+
+
 def find_other_limits(
     changed: Mapping[ContainerKey, Sequence[OtherLimit]],
     expected: Mapping[ContainerKey, Whereabouts],
@@ -171,6 +188,7 @@ async def reconcile(books: Books) -> list[Drift]:
         await draft.look_at_cpus()
         before = {key: books.statuses[key].id for key in _settled(books)}
         lent, was_changing = books.view.lent, books.loans.are_changing
+        cap = books.lease.quota
         observed = await books.containers.cgroups.observe()
         held = _look_at_held(books, observed)
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
@@ -194,6 +212,7 @@ async def reconcile(books: Books) -> list[Drift]:
             for drift in find_drift(observed, view.pool, expected, view.state.offline, known)
             if drift.key not in busy
         ]
+        drifts += find_other_cap(observed, cap) if cap == books.lease.quota else ()
         cgroups = books.containers.cgroups
         if isinstance(cgroups, Limiting):
             drifts += find_other_limits(cgroups.limits.look(), expected, drifts)
@@ -235,6 +254,28 @@ def _settled(books: Books) -> dict[ContainerKey, tuple[AdmittedPod, Container]]:
     }
 
 
+async def return_unranked(books: Books) -> None:
+    """Take all back that is lent where somebody took the rank of the idle side; wait for nobody.
+
+    Owners are not pushed in front of it then.  The rank is put back with that, and it is in the
+    history like what :func:`reconcile` repairs, which has the rest.
+
+    Raises:
+        StoreError: the agent is stopping.
+    """
+    if not (lent := books.view.lent) or books.containers.cgroups.is_ranked:
+        return
+    drift = Drift(None, f"cpu.idle 1, with {lent} lent", "cpu.idle 0", idle=True, repaired=True)
+    try:
+        await books.give_back(lent)
+    except PortError as error:
+        drift = replace(drift, repaired=False, problem=str(error))
+    books.counters.repairs += drift.repaired
+    books.counters.cgroup_failures += not drift.repaired
+    async with books.change() as draft:
+        await _write_down(books, draft, [drift])
+
+
 async def _repair(
     books: Books,
     draft: Draft,
@@ -243,7 +284,9 @@ async def _repair(
 ) -> Drift | None:
     """Make it so; None where there is nothing to repair, for the container has just ended."""
     try:
-        if drift.idle:
+        if drift.is_cap:
+            await books.lease.cap(books.lease.quota)
+        elif drift.idle:
             # Whoever had his hands in it: what is lent is lent anew by who decides that.
             await books.give_back(books.view.lent)
         elif drift.key is None:

@@ -104,6 +104,11 @@ class FakeCgroups:
             if self.idle is not None:
                 self.idle &= cpus
 
+    @property
+    def is_ranked(self) -> bool:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return self.idle is None or self.is_idle
+
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._lent, self.idle_quota = CPUSet(), None

@@ -163,11 +163,15 @@ class Cgroups(Protocol):
     def no_idle_side(self) -> str:
         """Why there can be no idle side, a sentence; "" where there can.  Known once it is open."""
 
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the kernel ranks the idle side below owners; it does where there is none."""
+
     async def open(self, shared: CPUSet) -> None:
         """Find the hierarchies, make or adopt the subtree, set the shared pool.
 
-        An empty ``shared`` leaves the pool as it is: no CPU of it is online.  An idle side that is
-        there gets back to the shared pool, and its cap is taken away: nothing is lent any more.
+        An empty ``shared`` leaves the pool as it is: no CPU of it is online.  An idle side gets
+        back to the shared pool, uncapped: nothing is lent any more.
 
         Raises:
             CgroupError: there is no cgroup tree that can be written.
@@ -176,9 +180,8 @@ class Cgroups(Protocol):
     async def set_shared(self, cpus: CPUSet) -> None:
         """Shrink or grow the shared pool, and return when no task of it can run elsewhere.
 
-        Containers that are placed as mixed follow it: none of their tasks can run elsewhere than on
-        these and their own CPUs.  So does the idle side: none of its tasks can run elsewhere than
-        on these and on what is lent.
+        Mixed containers follow it: none of their tasks can run elsewhere than on these and their
+        own CPUs.  So does the idle side: none of its tasks can run but on these and what is lent.
 
         Raises:
             CgroupError: the kernel still lets some task run outside of ``cpus``.
@@ -192,8 +195,7 @@ class Cgroups(Protocol):
 
         Raises:
             CgroupError: some of ``cpus`` cannot be lent, and nothing more than before is, while
-                what is not among them is returned; or the kernel still lets some task run
-                elsewhere.
+                what is not among them is back; or the kernel still lets some task run elsewhere.
         """
 
     async def cap_idle(self, quota: float | None) -> None:
@@ -259,8 +261,7 @@ class Cgroups(Protocol):
         Those that have left the cgroup are ended, too, as far as they are known.
 
         Raises:
-            CgroupError: processes are left after ``wait`` seconds, or longer where the machine is
-                slow.
+            CgroupError: processes are left after ``wait`` seconds, longer on a slow machine.
         """
 
     async def remove(self, key: ContainerKey) -> None:
@@ -281,6 +282,7 @@ class NoIdleSide:
     """The part of :class:`Cgroups` for a kind that has no idle side; ``no_idle_side`` says why."""
 
     no_idle_side: str
+    is_ranked = True
 
     def expect_none(self, placement: Placement) -> None:
         """Raise CgroupError where this is a place on an idle side."""

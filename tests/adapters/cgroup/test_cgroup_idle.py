@@ -248,6 +248,45 @@ def test_another_rank_is_told_and_the_own_one_is_not(kernel: Kernel) -> None:
     asyncio.run(scenario())
 
 
+def test_another_cap_is_told_and_the_own_one_is_not(kernel: Kernel) -> None:
+    async def scenario() -> None:
+        cgroups, own = kernel.cgroups, CPUSet([max(kernel.cpus)])
+        await cgroups.open(kernel.cpus - own)
+        await cgroups.lend(own)
+        told: asyncio.Queue[object] = asyncio.Queue()
+
+        async def listen() -> None:
+            async for key in cgroups.changes():
+                told.put_nowait(key)
+
+        listener = asyncio.create_task(listen())
+        await asyncio.sleep(0)  # now it listens
+        ((file, uncapped),) = cgroups.undoing().uncapped.items()
+        await cgroups.cap_idle(0.3333333)
+        await cgroups.cap_idle(0.5)
+        await asyncio.sleep(0.05)
+        assert told.empty()
+        (written,) = [one for one in cgroups.limits.written() if not one.pod_uid]
+        assert written.folder == str(Path(file).parent)
+        for name, text in written.files.items():
+            assert (Path(file).with_name(name)).read_text().strip() == text
+        Path(file).write_text(uncapped)
+        assert await asyncio.wait_for(told.get(), 5) is None
+        seen = (await cgroups.observe()).idle
+        assert seen is not None
+        assert seen.quota is None
+        await cgroups.cap_idle(0.5)
+        seen = (await cgroups.observe()).idle
+        assert seen is not None
+        assert seen.quota == 0.5
+        await cgroups.cap_idle(None)
+        assert [one for one in cgroups.limits.written() if not one.pod_uid] == []
+        listener.cancel()
+        await asyncio.gather(listener, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
 def test_a_guardian_has_its_own_place_wherever_an_agent_is_limited(kernel: Kernel) -> None:
     asyncio.run(kernel.cgroups.open(kernel.cpus))
     homes = [Path(home).parent for home in kernel.cgroups.undoing().homes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop
 from pinfold.node.observation.observer import Observation
+from pinfold.node.reconciler import reconcile, return_unranked
 from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_guardian import FakeGuardian
 from pinfold.planning.fake_meters import FakeContainerMeters, FakeCPUMeter
@@ -271,6 +273,67 @@ def test_what_the_kernel_does_not_give_back_is_said_and_tried_again() -> None:
         await asyncio.sleep(2)
         assert not node.borrowed()
         assert node.controlling.problem() == ""
+
+    run(scenario)
+
+
+def test_what_the_kernel_does_not_let_be_lent_is_tried_less_and_less_often() -> None:
+    async def scenario(node: LendingNode) -> None:
+        node.cgroups.online -= CPUSet([2])
+        await asyncio.sleep(600)
+        loop = node.controlling.loop
+        assert 5 <= loop.counted[Rank.LENDING, "failed"] <= 9
+        (waiting,) = loop.waiting()
+        assert waiting.reason.startswith("it is tried again in ")
+        assert "are not in force" in waiting.reason
+        assert not node.borrowed()
+        node.cgroups.online |= CPUSet([2])
+        await asyncio.sleep(400)
+        assert node.borrowed()
+
+    run(scenario)
+
+
+def test_where_the_idle_side_has_lost_its_rank_all_is_returned_at_once() -> None:
+    async def scenario(node: LendingNode) -> None:
+        await asyncio.sleep(6)
+        assert node.borrowed()
+        await return_unranked(node.books)
+        assert node.borrowed(), "it has its rank"
+        node.cgroups.is_idle = False
+        async with node.books.change():
+            # It does not wait for whoever changes the books.
+            returning = asyncio.create_task(return_unranked(node.books))
+            await asyncio.sleep(0.01)
+            assert not node.borrowed()
+            assert node.cgroups.is_idle
+        await returning
+        (told,) = [one for one in node.store.entries if one.kind == "repaired"]
+        assert json.loads(told.document) == {
+            "container": None,
+            "expected": "cpu.idle 1, with 1-2 lent",
+            "found": "cpu.idle 0",
+            "repaired": True,
+            "problem": "",
+        }
+        assert node.books.counters.repairs == 1
+        assert await reconcile(node.books) == []
+
+    run(scenario)
+
+
+def test_a_cap_that_somebody_else_has_changed_is_put_back() -> None:
+    async def scenario(node: LendingNode) -> None:
+        await asyncio.sleep(6)
+        for cap, other in ((1.0, None), (1.0, 2.0), (None, 0.5)):
+            await node.books.lease.cap(cap)
+            assert await reconcile(node.books) == []
+            node.cgroups.idle_quota = other
+            (drift,) = await reconcile(node.books)
+            assert (drift.subject, drift.repaired) == ("the idle side", True)
+            assert "cap" in drift.expected
+            assert node.cgroups.idle_quota == cap
+        assert node.borrowed()
 
     run(scenario)
 

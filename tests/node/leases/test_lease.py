@@ -245,6 +245,27 @@ def test_a_guardian_with_nothing_to_guard_is_ended_after_a_while(
     run(world, work)
 
 
+def test_what_the_kernel_refuses_to_lend_is_not_at_stake(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+
+    async def work() -> None:
+        now = 5.0
+        monkeypatch.setattr(Lease, "_now", lambda _: now)
+        await world.lease.lend(CPUSet([3]))
+        with pytest.raises(CgroupError, match="not in force"):
+            await world.lease.lend(CPUSet([3, 9]))
+        assert world.lent == CPUSet([3])
+        await world.lease.lend(NOTHING)
+        with pytest.raises(CgroupError, match="not in force"):
+            await world.lease.lend(CPUSet([9]))
+        assert world.lent == NOTHING
+        now += 2 * LINGER
+        await world.lease.rest()
+        assert not world.lease.is_had
+
+    run(world, work)
+
+
 def test_a_guardian_stays_while_something_is_just_being_lent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

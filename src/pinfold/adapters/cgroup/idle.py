@@ -10,20 +10,49 @@ idle, and only there.  Source: the kernel's ``kernel/sched/core.c`` and ``fair.c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.files import read, read_cpus, write
 from pinfold.adapters.cgroup.folders import members, remove_tree
 from pinfold.adapters.cgroup.limits import Quotas
 from pinfold.adapters.cgroup.tasks import confirm
 from pinfold.adapters.cgroup.watch import CPUS, RANK
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import WrittenLimits
 from pinfold.linux.affinity import outside
 from pinfold.linux.kernel_files import descendants, read_ids, subfolders
 from pinfold.ports.cgroups import ObservedIdle
 from pinfold.ports.errors import CgroupError
 from pinfold.ports.guardian import Undoing
+
+
+class HasIdleSide:
+    """The part of :class:`pinfold.ports.cgroups.Cgroups` that is all the idle side's."""
+
+    _idle: IdleSide
+    claim: TreeClaim
+
+    @property
+    def no_idle_side(self) -> str:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return self._idle.refusal
+
+    @property
+    def is_ranked(self) -> bool:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return self._idle.is_ranked
+
+    async def lend(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        await self._idle.lend(cpus)
+
+    async def cap_idle(self, quota: float | None) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        self._idle.cap(quota)
 
 
 class IdleSide:
@@ -90,6 +119,32 @@ class IdleSide:
         """Its cgroups, each once."""
         return list(dict.fromkeys(one for one in (self.folder, self._ranked) if one is not None))
 
+    @property
+    def is_ranked(self) -> bool:
+        """See :attr:`pinfold.ports.cgroups.Cgroups.is_ranked`."""
+        return self.keeps(RANK)
+
+    def keeps(self, file: str) -> bool:
+        """Whether a file of its rank or its cap has what was written there, or is gone."""
+        if (ranked := self._ranked) is None:
+            return True
+        try:
+            if file == RANK:
+                return read(ranked / RANK) == "1"
+            return file not in self._quotas.files or self._quotas.read(ranked) == self._quota
+        except CgroupError:
+            return True
+
+    def written(self) -> Iterator[WrittenLimits]:
+        """Its cap, as the kernel shows it, while there is one."""
+        if self._ranked is not None and self._quota is not None and self.exists:
+            yield WrittenLimits(
+                pod_uid="",
+                container="",
+                folder=str(self._ranked),
+                files=dict(self._quotas.texts(self._quota)),
+            )
+
     def make(self) -> None:
         """Make it, or make it right: its rank and its CPUs; raises CgroupError."""
         if problem := self.refusal:
@@ -145,7 +200,7 @@ class IdleSide:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if quota is not None and (problem := self.refusal):
             raise CgroupError(problem)
-        self._quota = quota
+        self._quota = None if quota is None else self._quotas.rounded(quota)
         if self.exists:
             self._rank()
 

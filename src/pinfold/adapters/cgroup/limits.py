@@ -195,9 +195,13 @@ class WrittenFiles:
     """The limits that were written, see :class:`pinfold.ports.cgroups.KeptLimits`.
 
     What is kept of each file is what the kernel showed when it was written.
+
+    Args:
+        besides: what is limited and belongs to no container.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, besides: Callable[[], Iterator[WrittenLimits]] = lambda: iter(())) -> None:
+        self._besides = besides
         self._kept: dict[Path, _Kept] = {}
         # By pod, its own cgroup's and those of its containers; whose turn it is comes first.
         self._turns: dict[ContainerKey, tuple[frozenset[Path], frozenset[Path]]] = {}
@@ -243,6 +247,7 @@ class WrittenFiles:
                     _, _, found = told.setdefault(file.parent, (key, name, {}))
                     if self._kept[file].wished:
                         found[file.name] = self._kept[file].value
+        yield from self._besides()
         for folder, (key, name, found) in told.items():
             yield WrittenLimits(
                 pod_uid=key.pod_uid, container=name, folder=str(folder), files=found
@@ -276,10 +281,25 @@ class Quotas:
 
     def put(self, place: Path, quota: float | None) -> None:
         """Cap it at so many CPUs' worth of time, or not at all; raises CgroupError."""
-        wanted = None if quota is None else max(round(quota * _PERIOD), _LEAST_QUOTA)
+        for file, value in self.texts(quota):
+            _put(place, file, value)
+
+    def texts(self, quota: float | None) -> Iterator[tuple[str, str]]:
+        """The files of such a cap, and what is in them."""
+        wanted = None if quota is None else round(self.rounded(quota) * _PERIOD)
         for one in self._settings(Limits(cpu_quota=wanted, cpu_period=_PERIOD)):
-            if one.file in (self.file, _V1_PERIOD):
-                _put(place, one.file, one.value)
+            if one.file in self.files:
+                yield one.file, one.value
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """The files of a cap, as far as there are such."""
+        return self.file, _V1_PERIOD
+
+    @staticmethod
+    def rounded(quota: float) -> float:
+        """The cap that the kernel makes of one."""
+        return max(round(quota * _PERIOD), _LEAST_QUOTA) / _PERIOD
 
     def read(self, place: Path) -> float | None:
         """What it is capped at; raises CgroupError."""

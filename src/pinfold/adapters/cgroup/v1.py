@@ -25,7 +25,7 @@ from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_stra
 from pinfold.adapters.cgroup.files import read_cpus
 from pinfold.adapters.cgroup.folders import members, remove_tree
 from pinfold.adapters.cgroup.freezers import Freezer, freezer_v1
-from pinfold.adapters.cgroup.idle import IdleSide
+from pinfold.adapters.cgroup.idle import HasIdleSide, IdleSide
 from pinfold.adapters.cgroup.limits import V1_QUOTAS, WrittenFiles, v1_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import end_all, gather
@@ -50,7 +50,7 @@ CPUACCT: Final = "cpuacct"
 CONTROLLERS: Final = (FREEZER, CPU, "memory", "hugetlb", "pids", CPUACCT)
 
 
-class CgroupsV1:
+class CgroupsV1(HasIdleSide):
     """The :class:`pinfold.ports.cgroups.Cgroups` of a machine with cgroup v1.
 
     The tree, ``name``, is made below one of ``parents`` by controller; ``cpuset`` is among them.
@@ -87,7 +87,7 @@ class CgroupsV1:
         )
         self._domains = DomainsV1(tree.base, tree.sides[1], tree.written, domains)
         self._name = name
-        self.limits = WrittenFiles()
+        self.limits = WrittenFiles(self._idle.written)
         self._escapes = Escapes(self._home)
         self.claim = TreeClaim(
             self._cpusets.base, *self._cpusets.sides, *self._places.bases.values()
@@ -102,11 +102,6 @@ class CgroupsV1:
     def bases(self) -> list[Path]:
         """The tree's own folder in each hierarchy."""
         return [self._cpusets.base, *self._places.bases.values()]
-
-    @property
-    def no_idle_side(self) -> str:
-        """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        return self._idle.refusal
 
     def _make_idle(self) -> None:
         self._places.make_idle()
@@ -136,19 +131,9 @@ class CgroupsV1:
         self._domains.refresh()
         await self._idle.follow(cpus)
 
-    async def lend(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        self.claim.check()
-        await self._idle.lend(cpus)
-
     def undoing(self) -> Undoing:
         """See :class:`pinfold.ports.cgroups.Undoable`."""
         return self._idle.undoing(self._places.homes)
-
-    async def cap_idle(self, quota: float | None) -> None:
-        """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        self.claim.check()
-        self._idle.cap(quota)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -348,7 +333,7 @@ class CgroupsV1:
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""
         tree = self._cpusets
-        return watch_cpusets(tree.base, tree.written, self._ranked)
+        return watch_cpusets(tree.base, tree.written, self._ranked, self._idle.keeps)
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

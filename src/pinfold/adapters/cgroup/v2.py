@@ -34,7 +34,7 @@ from pinfold.adapters.cgroup.folders import (
     remove_tree,
 )
 from pinfold.adapters.cgroup.freezers import freezer_v2
-from pinfold.adapters.cgroup.idle import IdleSide
+from pinfold.adapters.cgroup.idle import HasIdleSide, IdleSide
 from pinfold.adapters.cgroup.limits import V2_QUOTAS, WrittenFiles, v2_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
@@ -66,7 +66,7 @@ LIMITING: Final = CONTROLLERS[1:]
 THREADS: Final = "cgroup.threads"
 
 
-class CgroupsV2:
+class CgroupsV2(HasIdleSide):
     """The :class:`pinfold.ports.cgroups.Cgroups` of a machine with cgroup v2.
 
     The tree, ``name``, is made below ``parent``; the hierarchy is mounted at ``root``.
@@ -79,7 +79,7 @@ class CgroupsV2:
         self.bases = [self._base]
         self._shared, self._exclusive = self._base / SHARED, self._base / EXCLUSIVE
         self._sides = self._exclusive, self._shared, self._base / IDLE
-        self._written, self._listing, self.limits = Written(), Listing(), WrittenFiles()
+        self._written, self._listing = Written(), Listing()
         self._escapes = Escapes(self._home)
         self._partitions = Partitions(self._base, self._exclusive, self._written)
         self._mixed = MixedOwners(
@@ -96,6 +96,7 @@ class CgroupsV2:
             threads=THREADS,
             quotas=V2_QUOTAS,
         )
+        self.limits = WrittenFiles(self._idle.written)
         self.claim = TreeClaim(self._base, self._shared, self._exclusive)
 
     def describe(self) -> CgroupTree:
@@ -121,11 +122,6 @@ class CgroupsV2:
         if shared:
             await self.set_shared(shared)
         await self._idle.open()
-
-    @property
-    def no_idle_side(self) -> str:
-        """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        return self._idle.refusal
 
     def _make_idle(self) -> None:
         make(self._idle.folder)
@@ -153,19 +149,9 @@ class CgroupsV2:
             await confirm(str(self._shared), lambda: _threads(folders), cpus)
         await self._idle.follow(cpus)
 
-    async def lend(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        self.claim.check()
-        await self._idle.lend(cpus)
-
     def undoing(self) -> Undoing:
         """See :class:`pinfold.ports.cgroups.Undoable`."""
         return self._idle.undoing([self._base / GUARDIAN])
-
-    async def cap_idle(self, quota: float | None) -> None:
-        """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        self.claim.check()
-        self._idle.cap(quota)
 
     def _write(self, folder: Path, cpus: CPUSet) -> CPUSet:
         self._written.put(folder / CPUS, str(cpus))
@@ -372,7 +358,7 @@ class CgroupsV2:
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""
-        return watch_cpusets(self._base, self._written, self._base / IDLE)
+        return watch_cpusets(self._base, self._written, self._base / IDLE, self._idle.keeps)
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

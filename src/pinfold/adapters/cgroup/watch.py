@@ -1,9 +1,9 @@
-"""Noticing that somebody else wrote to a cpuset, or to the rank of the idle side."""
+"""Noticing that somebody else wrote to a cpuset, or to the rank or the cap of the idle side."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -55,12 +55,12 @@ class Written:
 
 
 async def watch_cpusets(
-    base: Path, written: Written, ranked: Path | None
+    base: Path, written: Written, ranked: Path | None, keeps: Callable[[str], bool]
 ) -> AsyncIterator[ContainerKey | None]:
     """The containers whose cpusets others change or remove, for ever.
 
-    None stands for a cpuset above the containers (the shared pool), for the rank of the idle side
-    that is not 1 any more, or for "look everywhere" after more events than the kernel keeps.
+    None stands for a cpuset above the containers (the shared pool), for the rank or the cap of the
+    idle side that somebody took, or for "look everywhere" after more events than the kernel keeps.
     Several writes at once may give one item.
 
     Args:
@@ -68,6 +68,7 @@ async def watch_cpusets(
         written: the own writes.
         ranked: the idle side's cgroup of the cpu controller, wherever that is; it may not be there
             yet.
+        keeps: whether a file of that has what was written there.
 
     Raises:
         CgroupError: the kernel has no room to watch so many.
@@ -87,7 +88,7 @@ async def watch_cpusets(
             changed: dict[ContainerKey | None, bool] = {}
             while events := inotify.events():
                 for event in events:
-                    if ranked is not None and _is_rank_lost(inotify, event, ranked):
+                    if ranked is not None and _is_idle_side_lost(inotify, event, ranked, keeps):
                         changed[None] = True
                     inside = event.folder is None or event.folder.is_relative_to(base)
                     if inside and _is_foreign(inotify, base, event, written):
@@ -122,17 +123,16 @@ def _is_foreign(inotify: Inotify, base: Path, event: Event, written: Written) ->
     return event.name in _WATCHED and not written.is_own(path)
 
 
-def _is_rank_lost(inotify: Inotify, event: Event, ranked: Path) -> bool:
-    """Whether somebody took the rank of the idle side, which comes and goes."""
+def _is_idle_side_lost(
+    inotify: Inotify, event: Event, ranked: Path, keeps: Callable[[str], bool]
+) -> bool:
+    """Whether somebody took the rank or the cap of the idle side, which comes and goes."""
     path = None if event.folder is None else event.folder / event.name
     if path is None or (path == ranked and event.created):
         inotify.watch(ranked)
     elif path == ranked and event.deleted:
         inotify.forget(ranked)
-    try:
-        return path == ranked / RANK and read(ranked / RANK) != "1"
-    except CgroupError:
-        return False  # it is gone
+    return path is not None and path.parent == ranked and not keeps(path.name)
 
 
 def _key(base: Path, event: Event) -> ContainerKey | None:

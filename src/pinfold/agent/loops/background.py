@@ -16,7 +16,7 @@ from pinfold.agent.loops.hugepages import HugepageFollower
 from pinfold.agent.loops.runnables import Runnable
 from pinfold.documents.status import Part
 from pinfold.node.books import Books
-from pinfold.node.reconciler import Drift, reconcile
+from pinfold.node.reconciler import Drift, reconcile, return_unranked
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Watchful
 from pinfold.ports.errors import PortError
@@ -159,7 +159,21 @@ class Background:
                 await asyncio.wait({watching, again})
 
     async def _watch(self, cgroups: Watchful) -> None:
-        async for _ in cgroups.changes():
+        changed = asyncio.Event()
+        repairing = asyncio.create_task(self._repair_when(changed), name="repair")
+        try:
+            async for _ in cgroups.changes():
+                # What is lent is not right for as long as a reconciliation takes.
+                await self._loops.attempt("idle side", return_unranked, self._books)
+                changed.set()
+        finally:
+            repairing.cancel()
+            await asyncio.wait({repairing})
+
+    async def _repair_when(self, changed: asyncio.Event) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
             await self._repair()
             # Somebody who writes all the time is answered ten times a second.
             await asyncio.sleep(0.1)

@@ -63,7 +63,9 @@ def controlled(
     refused: dict[str, str] = {}
     lender = None
     if own.lending.use:
-        if problem := no_lending(books, observation):
+        lacks = "this kernel does not tell how long containers wait for a CPU"
+        known = observation is not None and bool(observation.wait_source)
+        if problem := _no_idle_side(books, lacks="" if known else lacks):
             refused[LENDING] = problem
             log.warning("not in force", feature=LENDING, problem=problem)
         elif observation is not None:
@@ -73,7 +75,8 @@ def controlled(
                 Control(LENDING, controller, LendingMemory(), lender.carry_out, quick=lender)
             )
     if own.suppression.use:
-        if problem := no_suppression(books, observation):
+        lacks = "" if observation is not None else "nobody knows what containers use: observe them"
+        if problem := _no_idle_side(books, lacks=lacks):
             refused[SUPPRESSION] = problem
             log.warning("not in force", feature=SUPPRESSION, problem=problem)
         else:
@@ -108,20 +111,12 @@ def controlled(
     return Controlling(loop, refused, lender)
 
 
-def no_suppression(books: Books, observation: Observation | None) -> str:
-    """Why nobody can be suppressed on this node; "" where they can."""
-    if problem := books.containers.cgroups.no_idle_side:
-        return problem
-    return "" if observation is not None else "nobody knows what containers use: observe them"
+def _no_idle_side(books: Books, *, lacks: str) -> str:
+    """Why nothing that needs the idle side, and figures, can be had; "" where it can.
 
-
-def no_lending(books: Books, observation: Observation | None) -> str:
-    """Why nothing can be lent on this node; "" where it can."""
-    if problem := books.containers.cgroups.no_idle_side:
-        return problem
-    if observation is None or not observation.wait_source:
-        return "this kernel does not tell how long containers wait for a CPU"
-    return ""
+    ``lacks`` is what of the figures is missing.
+    """
+    return books.containers.cgroups.no_idle_side or lacks
 
 
 def controls_node(controlling: Controlling | None, books: Books) -> list[Runnable]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -28,6 +29,9 @@ from pinfold.retry.backoff import Backoff
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two tries to take CPUs back that the kernel does not give."""
+FIRST_REFUSAL: Final = 2.0
+LONGEST_REFUSAL: Final = 300.0
+"""Seconds between two tries to lend CPUs of an owner that the kernel does not let be lent."""
 
 
 class Lender:
@@ -45,6 +49,9 @@ class Lender:
         self._observation = observation
         self._clock = books.observers.clock
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._refused: defaultdict[Owner, Backoff] = defaultdict(
+            lambda: Backoff(FIRST_REFUSAL, LONGEST_REFUSAL)
+        )
         self._view: View | None = None
         self._holdings: dict[Owner, Holding] = {}
         self._looks: tuple[QuickLook, ...] = ()
@@ -55,11 +62,7 @@ class Lender:
         """Lend or take back; see :data:`pinfold.node.control.loop.CarryOut`."""
         books = self._books
         if isinstance(proposal, Lend):
-            await books.lend(proposal.cpus)
-            for owner in proposal.owners:
-                self.since.setdefault(owner, self._clock())
-            self._looks = ()
-            return ""
+            return await self._lend(proposal)
         if not proposal.cpus & books.view.lent:
             return "they are back"
         try:
@@ -69,6 +72,21 @@ class Lender:
             raise
         self._backoff.well()
         self.since = {owner: at for owner, at in self.since.items() if owner in self.held()}
+        return ""
+
+    async def _lend(self, proposal: Lend) -> str:
+        (owner,) = proposal.owners
+        refused = self._refused[owner]
+        if (left := refused.due - asyncio.get_running_loop().time()) > 0.0:
+            return f"it is tried again in {left:.0f} s: {refused.problem}"
+        try:
+            await self._books.lend(proposal.cpus)
+        except PortError as error:
+            refused.failed(str(error))
+            raise
+        del self._refused[owner]
+        self.since.setdefault(owner, self._clock())
+        self._looks = ()
         return ""
 
     def problem(self) -> str:

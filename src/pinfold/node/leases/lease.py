@@ -105,9 +105,17 @@ class Lease:
         """
         if cpus - self._lent:
             await self._begin()
+        before = self._lent
         # Also what may be in force without being confirmed is at stake.
         self._lent |= cpus
-        await self._cgroups.lend(cpus)
+        try:
+            await self._cgroups.lend(cpus)
+        except CgroupError:
+            if cpus - before:
+                # What was refused is at stake until it is confirmed that nobody has it.
+                await self._cgroups.lend(before & cpus)
+                self._lent = before & cpus
+            raise
         self._lent = cpus
         await self._expect_held()
 
