@@ -14,6 +14,7 @@ from pinfold.adapters.cgroup import open_cgroups
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run
 from tests.scenes.bell import bell, ring
+from tests.scenes.process_world import processes_of
 from tests.scenes.waiting import wait_until
 
 SPINS = ("sh", "-c", "while :; do :; done")
@@ -117,6 +118,16 @@ def test_what_is_idle_is_lent_and_back_when_the_owner_is_busy(node: Node) -> Non
     node.busy.unlink()
     node.until_lent()
     wait_until(lambda: len(node.decided("lending")) > 1)
+
+
+def test_the_agent_is_quick_and_containers_are_as_others(node: Node) -> None:
+    node.until_lent()
+    assert node.agent.client.get("/v1/status")["agent"]["control"]["nice"] == -10
+    assert node.agent.process is not None
+    assert os.getpriority(os.PRIO_PROCESS, node.agent.process.pid) == -10
+    (guardian,) = processes_of(str(node.agent.state / "guardian.log"))
+    assert os.getpriority(os.PRIO_PROCESS, guardian) == -10
+    assert os.getpriority(os.PRIO_PROCESS, node.borrower) == 0
 
 
 def test_what_is_lent_is_back_where_somebody_takes_the_rank(node: Node) -> None:

@@ -367,7 +367,12 @@ class Start:
         control = controlled(books, rebalancing, watched, self.config.node)
         period = self.config.node.cpu_manager_reconcile_period or RECONCILE_PERIOD
         following = followers(books, self.config.node.own, self.state_dir, self.front, period)
-        going = [*runnables, *observes(watched, books), *controls_node(control, books), *following]
+        going = [
+            *runnables,
+            *observes(watched, books),
+            *controls_node(control, books, self.config.own.priority.agent_nice),
+            *following,
+        ]
         loops = self.loops
         background = Background(loops, planner, books, going, claim=claim, cpus=cpus, pages=pages)
         self._agent = Agent(

@@ -156,6 +156,14 @@ class ObservationSettings(_Group, frozen=True, kw_only=True):
         return float(self.observation_period.removesuffix("s"))
 
 
+class PrioritySettings(_Group, frozen=True, kw_only=True):
+    """How much the agent counts itself."""
+
+    agent_nice: Annotated[int, Meta(ge=-20, le=19)] = -10
+    """The nice value that the agent and its guardian have at most, where lending or suppression is
+    in force; 19 leaves them alone.  Containers have 0 all the same."""
+
+
 class KubeletSettings(_Group, frozen=True, kw_only=True):
     """The node of a kubelet, with ``nri``."""
 
@@ -208,6 +216,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
     cgroups: CgroupSettings = CgroupSettings()
     moves: MoveSettings = MoveSettings()
     observation: ObservationSettings = ObservationSettings()
+    priority: PrioritySettings = PrioritySettings()
     kubelet: KubeletSettings = KubeletSettings()
     cluster: ClusterSettings = ClusterSettings()
     devices: DeviceSettings = DeviceSettings()

@@ -96,5 +96,7 @@ class Control(Record, frozen=True, kw_only=True):
     """Null where lending is not configured."""
     load_driven: Sequence[LoadDrivenContainer] | None = None
     """Null where nobody has CPUs by load."""
+    nice: int = 0
+    """The agent's own nice value; its guardian has the same, and containers have 0."""
     parked: Parked | None = None
     """Null where parking is not configured."""

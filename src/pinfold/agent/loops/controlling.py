@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.agent.loops.runnables import Runnable
 from pinfold.core.controllers.lending import Lending, LendingMemory
@@ -18,6 +19,7 @@ from pinfold.core.controllers.rebalance import PeriodicRebalance
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.documents import control as documents
+from pinfold.linux.priority import at_least, nice_value
 from pinfold.node.books import Books
 from pinfold.node.control.lending import Lender
 from pinfold.node.control.looking import look
@@ -31,6 +33,7 @@ from pinfold.ports.figures import Figure
 
 LENDING: Final = Rank.LENDING.word
 SUPPRESSION: Final = Rank.SUPPRESSION.word
+NICE: Final = "agentNice"
 OUTCOMES: Final = ("done", "nothing", "failed", "refused")
 
 log = structlog.get_logger("pinfold")
@@ -40,14 +43,20 @@ class Controlling(Struct, frozen=True):
     """The loop with all controllers that are configured, and who of them cannot be had, and why."""
 
     loop: ControlLoop
-    refused: Mapping[str, str]
+    refused: dict[str, str]
     lender: Lender | None
+
+    @property
+    def has_to_be_quick(self) -> bool:
+        """Whether something is given that has to be taken back at once."""
+        return any(one.name in (LENDING, SUPPRESSION) for one in self.loop.controls)
 
     def document(self, books: Books) -> documents.Control:
         """What ``status`` says of it."""
         lender = self.lender
         lending = None if lender is None else lender.document(self.loop.memories[LENDING])
-        return control_document(books, self.loop, self.refused, lending)
+        document = control_document(books, self.loop, self.refused, lending)
+        return replace(document, nice=nice_value())
 
     def problem(self) -> str:
         """What of it keeps the agent from being ready."""
@@ -119,15 +128,30 @@ def _no_idle_side(books: Books, *, lacks: str) -> str:
     return books.containers.cgroups.no_idle_side or lacks
 
 
-def controls_node(controlling: Controlling | None, books: Books) -> list[Runnable]:
-    """Goes on deciding, and tells the metrics how often."""
+def controls_node(controlling: Controlling | None, books: Books, nice: int) -> list[Runnable]:
+    """Goes on deciding, and tells the metrics how often.
+
+    Meanwhile the agent has this nice value where it has to be quick, or a lower one that it has.
+    """
     if controlling is None:
         return []
     loop = controlling.loop
+
+    def refused(problem: str) -> None:
+        controlling.refused[NICE] = problem
+        log.warning("not in force", feature=NICE, problem=problem)
+
+    async def go_on() -> None:
+        if not controlling.has_to_be_quick:
+            await loop.go_on()
+        # Whoever is to be quick has to get a CPU when it wants one; containers shed it.
+        with at_least(nice, refused):
+            await loop.go_on()
+
     return [
         Runnable(
             "control",
-            loop.go_on,
+            go_on,
             also={"quick looks": loop.go_on_quickly},
             problem=controlling.problem,
             figures=partial(figures, loop),
