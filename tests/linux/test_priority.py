@@ -34,10 +34,7 @@ print(told)
         (
             "drop",
             [
-                "5",
-                "5",
-                "5",
-                "5",
+                *("5", "5", "5", "5"),
                 '["the agent\'s nice value stays 5, and is not 2: Permission denied"]',
             ],
         ),
