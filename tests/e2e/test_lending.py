@@ -103,7 +103,8 @@ def test_what_is_idle_is_lent_and_back_when_the_owner_is_busy(node: Node) -> Non
     (lent,) = wait_until(lambda: node.said()["lent"])
     assert (lent["container"], lent["cpus"]) == ("default/owner/main", str(node.own))
     assert node.said()["borrowers"] == ["default/batch/work"]
-    text = f"lent: CPUs {node.own} of default/owner/main"
+    named = f"CPU {node.own}" if len(node.own) == 1 else f"CPUs {node.own}"
+    text = f"lent: {named} of default/owner/main to default/batch/work"
     wait_until(lambda: text in node.agent.run("status").stdout)
     # It is the owner's all the same.
     assert node.agent.pod("owner")["containers"][0]["cpus"] == str(node.own)

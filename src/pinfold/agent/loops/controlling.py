@@ -163,6 +163,7 @@ def controls_node(controlling: Controlling | None, books: Books, nice: int) -> l
 def figures(loop: ControlLoop) -> Iterator[Figure]:
     """What was proposed, by rank and outcome; what cannot be here is left out."""
     ranks = {one.name for one in loop.controls}
+    ranks |= {Rank.RETURN.word} if LENDING in ranks else set()
     for rank in Rank:
         for outcome in OUTCOMES:
             count = loop.counted.get((rank, outcome), 0)

@@ -113,7 +113,12 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
 
 def _lends(container: Container) -> Iterator[str]:
     if container.lent:
-        yield f"CPUs {container.lent} lent"
+        yield f"{_named(container.lent)} {'is' if container.lent.isdigit() else 'are'} lent"
+
+
+def _named(cpus: str) -> str:
+    """``CPU 1``, or ``CPUs 1-2``."""
+    return f"CPU {cpus}" if cpus.isdigit() else f"CPUs {cpus}"
 
 
 def _given(container: Container) -> Iterator[str]:
@@ -205,7 +210,7 @@ def _controlled(agent: Agent) -> Iterator[str]:
     if lending := control.lending:
         for one in lending.lent:
             whom = f" to {', '.join(lending.borrowers)}" if lending.borrowers else ""
-            yield f"lent: CPUs {one.cpus} of {one.container}{whom}"
+            yield f"lent: {_named(one.cpus)} of {one.container}{whom}"
         for container, reason in lending.not_lent.items():
             yield f"not lent: {container}: {reason}"
         if lending.problem:
