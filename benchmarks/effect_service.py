@@ -205,9 +205,12 @@ class Bench:
             for _ in range(1 if kind in self._units else 2):
                 units = self._units.get(kind, FIRST_UNITS)
                 file = node.new_file()
-                words = ("serve", kind, str(units), f"{REQUEST_US}", "0.25", f"{CALIBRATION}")
+                words = ("serve", kind, str(units), f"{REQUEST_US}", "0", f"{CALIBRATION}")
                 name = self._apply(node, "calibration", (*words, str(file)), OWNER)
-                busy = max(answer(file)["busy_percent"], 1.0)
+                told = answer(file)
+                # Also what was late counts: a pause of the machine makes no request shorter.
+                served = max(told["requests"] - told["lost"], 1.0) / told["requests"]
+                busy = 100 * told["cpu_s"] / CALIBRATION / served
                 node.delete(name)
                 self._units[kind] = max(round(units * MEAN_BUSY / busy), 8)
 
