@@ -19,7 +19,7 @@ from pinfold.core.kubelet.own_policies import OwnPolicies
         ("loadDriven", {"promoteUsage": "30%"}, "demoteUsage 30% must be less than promoteUsage"),
         ("loadDriven", {"promotePressure": "0%"}, "promotePressure must be more than 0%"),
         ("lending", {"lendBelow": "0%"}, "lendBelow must be more than 0%"),
-        ("lending", {"siblingsBelow": "51%"}, "siblingsBelow 51% must not be more than lendBelow"),
+        ("lending", {"siblingsBelow": "71%"}, "siblingsBelow 71% must not be more than lendBelow"),
         ("lending", {"returnAbove": "91%"}, "returnAbove 91% must not be more than 90%"),
         ("parking", {"parkBelow": "0%"}, "parkBelow must be more than 0%"),
         ("parking", {"unparkFrom": "40%"}, "unparkFrom 40% must be more than parkBelow 40%"),
