@@ -36,6 +36,8 @@ from pinfold.ports.records import (
     DeviceGrant,
     HistoryEntry,
     NodeRecord,
+    ObjectKey,
+    ObjectRecord,
     PendingMove,
     PendingResize,
     PodPhase,
@@ -76,6 +78,7 @@ async def check_contract(store: Store) -> None:
     await _check_order(store)
     await _check_every_field(store)
     await _check_move(store)
+    await _check_objects(store)
     await _check_history(store)
 
 
@@ -250,6 +253,19 @@ async def _check_move(store: Store) -> None:
     assert (await store.load()).move == back
     await store.commit(Batch(move=None, drop=("uid-other",)))
     assert (await store.load()).move is None
+
+
+async def _check_objects(store: Store) -> None:
+    """Objects are by kind, namespace and name; one in the place of another, or forgotten."""
+    key = ObjectKey("ResourceQuota", "team", "cpus")
+    one, other = ObjectRecord(key, '{"spec": 1}'), ObjectRecord(key, '{"spec": 2}', "/folder")
+    beside = ObjectRecord(ObjectKey("ResourceQuota", "", "cpus"), "{}")
+    await store.commit(Batch(objects={key: one, beside.key: beside}))
+    assert (await store.load()).objects == {key: one, beside.key: beside}
+    await store.commit(Batch(objects={key: one}).then(Batch(objects={key: other})))
+    assert (await store.load()).objects == {key: other, beside.key: beside}
+    await store.commit(Batch(objects={key: None, beside.key: None}))
+    assert (await store.load()).objects == {}
 
 
 async def _check_history(store: Store) -> None:

@@ -27,6 +27,7 @@ from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.loops.controlling import controlled
 from pinfold.agent.loops.controlling import figures as control_figures
 from pinfold.agent.loops.observing import figures
+from pinfold.agent.objects import Objects
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
@@ -51,7 +52,7 @@ from pinfold.ports.errors import ContainerKey
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.records import PodRecord
+from pinfold.ports.records import ObjectKey, ObjectRecord, PodRecord
 from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
@@ -133,6 +134,12 @@ class AgentOnFakes:
         self, name: str, container: str | None, cpus: float, *, caller: Caller = NOBODY
     ) -> Answered:
         return await self.manager.resizing.resize(name, container, cpus, begun=caller.begin)
+
+    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> ObjectRecord:
+        return await Objects(self.books).apply(manifest, source="api", caller=caller)
+
+    async def delete_object(self, key: ObjectKey, caller: Caller) -> None:
+        await Objects(self.books).delete(key, caller=caller)
 
     async def reconcile(self) -> list[Drift]:
         return await reconcile(self.books)

@@ -17,7 +17,9 @@ from pinfold.core.pod.pod import Pod
 from pinfold.core.quota.charge import CREATE, RESIZE, UPDATE, Refused, Request, charge
 from pinfold.core.quota.counted_pod import CountedPod
 from pinfold.core.quota.in_use import in_use
-from pinfold.core.quota.quota import ResourceQuota
+from pinfold.core.quota.names import EXISTS
+from pinfold.core.quota.quota import ResourceQuota, ScopeRequirement
+from pinfold.documents.plan import QuotaUse
 
 FORBIDDEN: Final = "Forbidden"
 """The reason of a refusal, which is the API server's."""
@@ -84,3 +86,22 @@ NO_QUOTAS: Final = Quotas()
 def forbidden(pod: Pod, refused: Refused) -> Decision:
     """The decision about a pod that a quota refuses."""
     return Decision(pod, admitted=False, reason=FORBIDDEN, message=refused.message)
+
+
+def quota_use(quotas: Quotas) -> list[QuotaUse]:
+    """The documents of quotas; names that are not about pods have no use here."""
+    return [
+        QuotaUse(
+            namespace=quota.namespace,
+            name=quota.name,
+            scopes=[_scope(one) for one in quota.requirements],
+            hard={name: str(amount) for name, amount in sorted(quota.hard.items())},
+            used={name: str(amount) for name, amount in sorted(quota.used.items())},
+        )
+        for quota in quotas.quotas
+    ]
+
+
+def _scope(one: ScopeRequirement) -> str:
+    plain = one.operator == EXISTS and not one.values
+    return one.scope_name if plain else str(one).strip("{}")

@@ -18,6 +18,7 @@ from pinfold.adapters.process.peers import process_of
 from pinfold.admission.nearness import near_notes
 from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.loops.hugepages import HugepageFollower
+from pinfold.agent.objects import Objects
 from pinfold.config.agent import AgentConfig
 from pinfold.core.classes.names import with_class_resources
 from pinfold.core.pod.annotation import AnnotationError
@@ -37,7 +38,7 @@ from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.records import PodRecord
+from pinfold.ports.records import ObjectKey, ObjectRecord, PodRecord
 
 _LARGE: Final = 64 << 10
 """Characters of a manifest from which it is read in a thread, so that the loop goes on."""
@@ -66,6 +67,7 @@ class Pods:
         self._manager = manager
         self._claim = claim
         self._pages = pages
+        self._objects = Objects(manager.books)
 
     @property
     def logs(self) -> PodLogs | None:
@@ -136,6 +138,14 @@ class Pods:
         """End a pod; see :meth:`pinfold.node.pods.manager.Manager.release`."""
         await self._claim.look()
         await self._manager.release(name, grace=grace, caller=caller)
+
+    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> ObjectRecord:
+        """See :class:`pinfold.web.backend.PodBackend`."""
+        return await self._objects.apply(manifest, source="api", caller=caller)
+
+    async def delete_object(self, key: ObjectKey, caller: Caller) -> None:
+        """See :class:`pinfold.web.backend.PodBackend`."""
+        await self._objects.delete(key, caller=caller)
 
     async def resize(
         self, name: str, container: str | None, cpus: float, *, caller: Caller = NOBODY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import Meta, Raw
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from pinfold.documents.plan import PlannedResize
 from pinfold.documents.records import CPUs, Document, Record
@@ -48,10 +48,25 @@ class DecidedPod(PodDocument, frozen=True, kw_only=True):
     """Fields of the manifest that are not in force here, each with its path and why."""
 
 
+class ObjectName(Document, frozen=True, kw_only=True):
+    """An object that is kept beside the pods."""
+
+    kind: str
+    """``ResourceQuota``."""
+    namespace: str
+    name: str
+
+
 class AppliedPods(Document, frozen=True, kw_only=True):
     """What ``pinfold apply -o json`` prints: the pods that were decided about."""
 
     pods: Sequence[DecidedPod]
+    objects: Sequence[ObjectName] | UnsetType = UNSET
+    """The objects beside them that were applied; only where there were any."""
+
+
+class AnyObject(Record, frozen=True, kw_only=True):
+    """A ResourceQuota as the Kubernetes API has it."""
 
 
 class Manifest(Record, frozen=True, kw_only=True):

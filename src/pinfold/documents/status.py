@@ -12,6 +12,7 @@ from pinfold.documents.control import Control
 from pinfold.documents.following import Interrupts, SchedulingDomains
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.observation import Load, Observed
+from pinfold.documents.plan import QuotaUse
 from pinfold.documents.records import (
     ContainerKind,
     CPUs,
@@ -355,6 +356,8 @@ class Status(Document, frozen=True, kw_only=True):
     that are unhealthy, or whose plugin is gone."""
     move: MovePlan | None = None
     """The plan of moves that is in flight."""
+    quotas: Sequence[QuotaUse] | UnsetType = UNSET
+    """The ResourceQuotas, and what is in use of them; only where there are any."""
     observation: Observed | UnsetType = UNSET
     """Only where the agent observes."""
     counters: Counters

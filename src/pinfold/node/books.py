@@ -75,7 +75,9 @@ class Books:
     ) -> None:
         active = {uid: AdmittedPod(load, pod) for uid, (pod, load) in restored.active.items()}
         pods = table(active, restored.ended | restored.failed)
-        self._view = View(node, restored.state, pods, settings, restored.move)
+        self._view = View(
+            node, restored.state, pods, settings, restored.move, objects=restored.objects
+        )
         self.containers = containers
         self.store = store
         self.announcements = announcements

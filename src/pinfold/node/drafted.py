@@ -33,7 +33,15 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pod_table import PodTable, UnknownPodError
 from pinfold.node.settings import NodeSettings
 from pinfold.node.view import View
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PendingMove, PodRecord
+from pinfold.ports.records import (
+    Batch,
+    HistoryEntry,
+    NodeRecord,
+    ObjectKey,
+    ObjectRecord,
+    PendingMove,
+    PodRecord,
+)
 from pinfold.state.ledger import Ledger
 
 _T = TypeVar("_T")
@@ -107,6 +115,7 @@ class Drafted:
         self._ended: dict[str, PodRecord | None] = {}
         self._remembered: dict[str, PodRecord] = {}
         self._forgotten: dict[str, None] = {}
+        self._objects: dict[ObjectKey, ObjectRecord | None] = {}
         self._history: list[HistoryEntry] = []
 
     def pod(self, uid: str) -> AdmittedPod | None:
@@ -212,6 +221,10 @@ class Drafted:
         """Forget pods that are remembered."""
         self._forgotten.update(dict.fromkeys(uids))
 
+    def put_object(self, key: ObjectKey, record: ObjectRecord | None) -> None:
+        """Another record of an object beside the pods; None: it is forgotten."""
+        self._objects[key] = record
+
     def note(
         self, kind: str, pod: Who = NODE, document: Document = "{}", at: float | None = None
     ) -> None:
@@ -238,6 +251,7 @@ class Drafted:
             or self.state is not view.state
             or self.move is not view.move
             or any((self._pods, self._ended, self._remembered, self._forgotten, self._history))
+            or bool(self._objects)
         )
 
     def outcome(
@@ -271,11 +285,26 @@ class Drafted:
             tuple(self._history),
             above,
             UNSET if self.move is move else self.move,
+            dict(self._objects),
         )
         gone = (*(view.pods.ended[uid] for uid in self._forgotten), *(ended[uid] for uid in out))
         ended = {uid: one for uid, one in ended.items() if uid not in out} if out else ended
-        now = View(self.node, self.state, table(active, ended), view.settings, self.move)
+        now = View(
+            self.node,
+            self.state,
+            table(active, ended),
+            view.settings,
+            self.move,
+            objects=_with(view.objects, self._objects) if self._objects else view.objects,
+        )
         return Outcome(batch, node, now, gone)
+
+
+def _with(
+    objects: Mapping[ObjectKey, ObjectRecord], changed: Mapping[ObjectKey, ObjectRecord | None]
+) -> Mapping[ObjectKey, ObjectRecord]:
+    found = {**objects, **changed}
+    return MappingProxyType({key: one for key, one in found.items() if one is not None})
 
 
 def table(active: Mapping[str, AdmittedPod], ended: Mapping[str, PodRecord]) -> PodTable:

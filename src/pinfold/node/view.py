@@ -20,7 +20,7 @@ from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import NodeSettings, OwnerOffline
 from pinfold.ports.cgroups import NO_CPUS, Placement
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.records import PendingMove
+from pinfold.ports.records import ObjectKey, ObjectRecord, PendingMove
 from pinfold.ports.runtime import ContainerStatus
 
 
@@ -73,6 +73,7 @@ class View(Struct, frozen=True, dict=True):
     ``move`` is the plan of moves that is in flight; the state has its claims.  ``lent`` are CPUs of
     owners on which the idle side runs, too: on no record, and their owners' all the same.
     ``parked`` are CPUs that the shared pool has left so that they idle: on no record, and free.
+    ``objects`` are those beside the pods, such as quotas.
     """
 
     node: Node
@@ -82,6 +83,7 @@ class View(Struct, frozen=True, dict=True):
     move: PendingMove | None = None
     lent: CPUSet = NO_CPUS
     parked: CPUSet = NO_CPUS
+    objects: Mapping[ObjectKey, ObjectRecord] = {}
 
     @property
     def machine(self) -> CPUSet:

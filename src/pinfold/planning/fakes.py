@@ -19,7 +19,16 @@ from pinfold.ports.errors import (
     RuntimeFailedError,
     StoreError,
 )
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PendingMove, PodRecord, Record
+from pinfold.ports.records import (
+    Batch,
+    HistoryEntry,
+    NodeRecord,
+    ObjectKey,
+    ObjectRecord,
+    PendingMove,
+    PodRecord,
+    Record,
+)
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.ports.tellers import Assignment, TellingError
 
@@ -180,6 +189,7 @@ class MemoryStore:
         self.node: NodeRecord | None = None
         self.pods: dict[str, PodRecord] = {}
         self.move: PendingMove | None = None
+        self.objects: dict[ObjectKey, ObjectRecord] = {}
         self.entries: list[HistoryEntry] = []
         self.problem = ""
         self.faults = Faults()
@@ -196,6 +206,7 @@ class MemoryStore:
             self.generation,
             self.promised,
             self.move and self.move.start_over,
+            dict(self.objects),
         )
 
     async def commit(self, batch: Batch) -> None:
@@ -207,6 +218,11 @@ class MemoryStore:
             self.node = batch.node
         if batch.move is not UNSET:
             self.move = batch.move
+        for key, one in batch.objects.items():
+            if one is None:
+                self.objects.pop(key, None)
+            else:
+                self.objects[key] = one
         for uid in batch.drop:
             self.pods.pop(uid, None)
         for pod in batch.put:

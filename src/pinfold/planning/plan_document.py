@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from pinfold.admission.in_force.table import wishes_of_container, wishes_of_node
 from pinfold.admission.in_force.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.admission.moves import rebalance_document, resize_document
+from pinfold.admission.quota import quota_use
 from pinfold.core.classes.names import class_of
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
@@ -20,7 +21,6 @@ from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import MemoryBlock
 from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
-from pinfold.planning.quotas import quota_use
 
 _Of = TypeVar("_Of")
 

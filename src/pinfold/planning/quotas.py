@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -15,10 +15,8 @@ from pinfold.core.moves.resize import ResizeDecision, exclusive_in, resized
 from pinfold.core.pod.pod import Pod
 from pinfold.core.quota.charge import Refused
 from pinfold.core.quota.counted_pod import CountedPod
-from pinfold.core.quota.names import EXISTS
-from pinfold.core.quota.quota import ResourceQuota, ScopeRequirement
+from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.plan import QuotaUse
 
 
 class Made(NamedTuple):
@@ -73,20 +71,3 @@ class PlannedQuotas(Struct, frozen=True):
 
 
 NOT_PLANNED = PlannedQuotas()
-
-
-def quota_use(quotas: Quotas) -> Iterator[QuotaUse]:
-    """The documents of quotas; names that are not about pods have no use here."""
-    for quota in quotas.quotas:
-        yield QuotaUse(
-            namespace=quota.namespace,
-            name=quota.name,
-            scopes=[_scope(one) for one in quota.requirements],
-            hard={name: str(amount) for name, amount in sorted(quota.hard.items())},
-            used={name: str(amount) for name, amount in sorted(quota.used.items())},
-        )
-
-
-def _scope(one: ScopeRequirement) -> str:
-    plain = one.operator == EXISTS and not one.values
-    return one.scope_name if plain else str(one).strip("{}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
@@ -238,6 +238,25 @@ class PendingMove(Struct, frozen=True, dict=True):
         return deadline - uptime
 
 
+class ObjectKey(NamedTuple):
+    """Which object; ``namespace`` is "" for one that is of none."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class ObjectRecord(Struct, frozen=True):
+    """An object beside the pods, such as a ResourceQuota.
+
+    ``manifest`` is it as JSON; ``source`` says who asked, as for pods.
+    """
+
+    key: ObjectKey
+    manifest: str
+    source: str = "api"
+
+
 class NodeRecord(Struct, frozen=True):
     """The node at the last commit, for the checks at the next start.
 
@@ -284,11 +303,13 @@ class Record(Struct, frozen=True):
     generation: int = 0
     promised: int = 0
     move: PendingMove | None = None
+    objects: Mapping[ObjectKey, ObjectRecord] = {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record):
             return NotImplemented
-        return (self.node, self.pods, self.move) == (other.node, other.pods, other.move)
+        ours = (self.node, self.pods, self.move, self.objects)
+        return ours == (other.node, other.pods, other.move, other.objects)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -300,7 +321,7 @@ class Batch(Struct, frozen=True):
     """One transaction: pods to write and to forget, the node, entries of the history.
 
     ``above`` is a generation that the record's is to be above afterwards; ``move`` None: no plan of
-    moves is in flight any more.
+    moves is in flight any more.  Of ``objects`` those that are None are forgotten.
     """
 
     node: NodeRecord | None = None
@@ -309,6 +330,7 @@ class Batch(Struct, frozen=True):
     history: tuple[HistoryEntry, ...] = ()
     above: int = 0
     move: PendingMove | UnsetType | None = UNSET
+    objects: Mapping[ObjectKey, ObjectRecord | None] = {}
 
     def then(self, later: Batch) -> Batch:
         """Both in one transaction; what is to be forgotten is forgotten before anything is put."""
@@ -320,4 +342,5 @@ class Batch(Struct, frozen=True):
             (*self.history, *later.history),
             max(self.above, later.above),
             self.move if later.move is UNSET else later.move,
+            {**self.objects, **later.objects},
         )

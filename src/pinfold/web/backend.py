@@ -19,7 +19,7 @@ from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.records import PodRecord
+from pinfold.ports.records import ObjectKey, ObjectRecord, PodRecord
 
 
 class PodBackend(Protocol):
@@ -81,6 +81,22 @@ class PodBackend(Protocol):
         Raises:
             UnknownPodError: no such pod.
             PortError: that it is to go could not be written down.
+        """
+
+    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> ObjectRecord:
+        """Keep an object beside the pods, such as a ResourceQuota, in the place of its namesake.
+
+        Raises:
+            PodError: it is of no kind that is kept here, or not a valid one.
+            PortError: it could not be written down.
+        """
+
+    async def delete_object(self, key: ObjectKey, caller: Caller) -> None:
+        """Forget such an object.
+
+        Raises:
+            UnknownPodError: there is none.
+            PortError: it could not be written down.
         """
 
     async def resize(

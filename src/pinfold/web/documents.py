@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict
@@ -10,6 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from pinfold.admission.moves import pending_move_document
+from pinfold.admission.quota import quota_use
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import iter_bits
@@ -22,6 +24,7 @@ from pinfold.node.counters import Counters, Durations
 from pinfold.node.nri.runtime_pod import ran_shared
 from pinfold.node.observation.observer import Observation
 from pinfold.node.pod_table import UnknownPodError
+from pinfold.node.pods.quotas import quotas_of
 from pinfold.node.reconciler import Drift
 from pinfold.node.view import Reader, View
 from pinfold.ports.records import HistoryEntry, PodPhase, PodRecord
@@ -72,6 +75,7 @@ class Documents:
             offline=str(books.view.state.offline),
             unhealthy_in_use=_unhealthy_in_use(books.view.state.devices),
             move=_move(books.view),
+            quotas=quota_use(quotas_of(books.view, time.time())) or msgspec.UNSET,
             observation=msgspec.UNSET if watched is None else observed_document(watched),
             counters=counters_document(books.counters),
         )

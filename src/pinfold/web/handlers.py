@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from pinfold.core.moves.owners import MoveError
-from pinfold.documents.api import Exit, PodList, Resize, ResizeAnswer, Run
+from pinfold.documents.api import Exit, ObjectName, PodList, Resize, ResizeAnswer, Run
 from pinfold.documents.status import Status
 from pinfold.node.moves.moving import BusyError
 from pinfold.node.pods.caller import Caller
 from pinfold.node.pods.pod_life import PodLife
-from pinfold.ports.records import HistoryEntry, PodPhase
+from pinfold.ports.records import HistoryEntry, ObjectKey, PodPhase
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Document, Refusal, encoded
 from pinfold.web.backend import Backend, PodBackend
@@ -30,7 +30,7 @@ from pinfold.web.documents import (
     history_document,
 )
 from pinfold.web.observed import observation_document
-from pinfold.web.operations import POD, POD_LOG
+from pinfold.web.operations import OBJECT, POD, POD_LOG
 from pinfold.web.pod_logs import pod_log
 from pinfold.web.requests import decoded, flag, json_object, limit, seconds
 from pinfold.web.resizes import answered, asked
@@ -148,6 +148,23 @@ class Handlers:
         record = await self._changes.run(admission, request=request, caller=caller)
         status = 200 if record.phase is PodPhase.REJECTED else 201
         return Document(self._documents.decided(record, pods.notes(manifest)), status)
+
+    async def apply_object(self, request: Request) -> Response:
+        """Keep an object."""
+        manifest = await json_object(request)
+        caller = Caller()
+        work = self._pods().apply_object(manifest, caller)
+        kind, namespace, name = (await self._changes.run(work, request=request, caller=caller)).key
+        return Document(ObjectName(kind=kind, namespace=namespace, name=name))
+
+    async def delete_object(self, request: Request) -> Response:
+        """Forget an object."""
+        namespace, _, name = _named(request, OBJECT).partition("/")
+        key = ObjectKey(request.path_params["kind"], namespace, name)
+        caller = Caller()
+        work = self._pods().delete_object(key, caller)
+        await self._changes.run(work, request=request, caller=caller)
+        return Response(status_code=204)
 
     async def delete_pod(self, request: Request) -> Response:
         """End a pod."""

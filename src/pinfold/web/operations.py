@@ -8,11 +8,13 @@ from msgspec import Struct
 
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.documents.api import (
+    AnyObject,
     DecidedPod,
     Drifts,
     Exit,
     History,
     Manifest,
+    ObjectName,
     OpenAPI,
     PodDocument,
     PodList,
@@ -74,6 +76,7 @@ HISTORY_DEFAULT: Final = 100
 
 POD: Final = "/v1/pods/{namespace}/{name}"
 POD_LOG: Final = f"{POD}/log"
+OBJECT: Final = "/v1/objects/{kind}/{namespace}/{name}"
 
 OPERATIONS: Final = (
     Operation(
@@ -163,6 +166,23 @@ OPERATIONS: Final = (
         (Answer(204, "it is gone"),),
         errors=(404,),
         query=("grace",),
+    ),
+    Operation(
+        "POST",
+        "/v1/objects",
+        "apply_object",
+        "Keep an object beside the pods, such as a ResourceQuota; it holds from the next pod on",
+        (Answer(200, "it is in force", ObjectName),),
+        errors=(413,),
+        body=AnyObject,
+    ),
+    Operation(
+        "DELETE",
+        OBJECT,
+        "delete_object",
+        "Forget such an object",
+        (Answer(204, "it is gone"),),
+        errors=(404,),
     ),
     Operation(
         "POST",

@@ -16,6 +16,9 @@ from msgspec import Struct, field
 from pinfold.adapters.kubernetes.files import ManifestError, small_file_documents
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 
+_NAMESPACE: Final = "Namespace"
+_BESIDE: Final = ("ResourceQuota", _NAMESPACE)
+"""What may stand beside the pods; a namespace needs no making."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _SOURCE: Final = "kubernetes.io/config.source"
@@ -32,6 +35,13 @@ class StaticPod(Struct, frozen=True):
     file: Path
 
 
+class FolderContent(Struct, frozen=True):
+    """What one file asks for: pods, and the manifests of objects beside them."""
+
+    pods: tuple[StaticPod, ...]
+    objects: tuple[Mapping[str, Any], ...] = ()
+
+
 class ManifestFolder(Struct):
     """A folder, or one file, of Pod manifests.
 
@@ -41,7 +51,7 @@ class ManifestFolder(Struct):
 
     path: Path
     _seen: dict[Path, Signature] = field(default_factory=dict)
-    _pods: dict[Path, tuple[StaticPod, ...]] = field(default_factory=dict)
+    _held: dict[Path, FolderContent] = field(default_factory=dict)
 
     def changes(self) -> bool:
         """Whether something has changed since it was read; soon done; raises as :meth:`read`."""
@@ -58,24 +68,29 @@ class ManifestFolder(Struct):
         """
         found = dict(self._files())
         changed = {path for path, signature in found.items() if self._seen.get(path) != signature}
-        pods = {path: held for path, held in self._pods.items() if path in found}
+        held = {path: one for path, one in self._held.items() if path in found}
         problems = {}
         for path in changed:
             try:
-                pods[path] = _read(path)
+                held[path] = _read(path)
             except ManifestError as error:
                 problems[path] = str(error)
-        self._pods, self._seen = pods, found
+        self._held, self._seen = held, found
         return problems
 
     @property
     def pods(self) -> dict[str, StaticPod]:
         """The pods that the folder asks for, by uid."""
-        return {pod.uid: pod for path in sorted(self._pods) for pod in self._pods[path]}
+        return {pod.uid: pod for path in sorted(self._held) for pod in self._held[path].pods}
+
+    @property
+    def objects(self) -> list[tuple[Path, Mapping[str, Any]]]:
+        """The manifests of the objects beside them, each with its file."""
+        return [(path, one) for path in sorted(self._held) for one in self._held[path].objects]
 
     def is_known(self, file: Path) -> bool:
         """Whether it is known which pods a file asks for: it was read once, or is not there."""
-        return file in self._pods or file not in self._seen
+        return file in self._held or file not in self._seen
 
     def _files(self) -> list[tuple[Path, Signature]]:
         try:
@@ -112,18 +127,22 @@ def _found(path: Path) -> Iterator[tuple[Path, Signature]]:
         yield path, (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _read(path: Path) -> tuple[StaticPod, ...]:
-    pods = []
+def _read(path: Path) -> FolderContent:
+    pods, objects, empty = [], [], True
     for document in small_file_documents(path, MANIFEST_BYTES):
-        content = document.content
+        content, empty = document.content, False
+        if isinstance(content, dict) and content.get("kind") in _BESIDE:
+            if content["kind"] != _NAMESPACE:
+                objects.append(content)
+            continue
         if not isinstance(content, dict) or content.get("kind") != "Pod":
             kind = content.get("kind") if isinstance(content, dict) else None
             raise ManifestError(f"{path}: line {document.line}: only pods run here, not {kind!r}")
         pods.append(_static(path, content))
-    if not pods:
+    if empty:
         # Who writes a file in place empties it first; and to end a pod, its file is removed.
         raise ManifestError(f"{path}: there is no pod in it; to end those that it had, remove it")
-    return tuple(pods)
+    return FolderContent(tuple(pods), tuple(objects))
 
 
 def _static(path: Path, content: dict[str, Any]) -> StaticPod:

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from pinfold.adapters.store.grants import read_devices, read_memory, write_grants
 from pinfold.adapters.store.moves import read_move, write_move
+from pinfold.adapters.store.objects import read_objects, write_objects
 from pinfold.adapters.store.schema import REMEDY
 from pinfold.core.values.cpuset import MAX_CPU, CPUSet, CPUSetError
 from pinfold.ports.errors import StoreError
@@ -44,7 +45,8 @@ def read_record(database: sqlite3.Connection, file: str) -> Record:
     try:
         node, pods = _read_node(database, file), _read_pods(database, file)
         move = read_move(database, file)
-        return Record(node, pods, read_generation(database), move=move)
+        generation, objects = read_generation(database), read_objects(database)
+        return Record(node, pods, generation, move=move, objects=objects)
     finally:
         database.execute("ROLLBACK")
 
@@ -110,6 +112,8 @@ def write_batch(
         _fit(f"{file}: the node", _put_node, database, node)
     if batch.move is not UNSET:
         _fit(f"{file}: the plan of moves", write_move, database, batch.move)
+    if batch.objects:
+        _fit(f"{file}: objects", write_objects, database, batch.objects)
     for entry in batch.history:
         place = f"{file}: the history's entry {entry.kind!r} of {entry.pod!r}"
         _fit(place, _add, database, entry)

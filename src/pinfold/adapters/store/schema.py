@@ -164,6 +164,18 @@ ALTER TABLE load_driven ADD COLUMN boot TEXT NOT NULL DEFAULT ''
 """
 """``used`` is NULL for containers that nobody knows it of, such as those of the form before."""
 
+_OBJECTS: Final = """
+CREATE TABLE objects (
+    kind TEXT NOT NULL CHECK (kind <> ''),
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL CHECK (name <> ''),
+    manifest TEXT NOT NULL CHECK (json_valid(manifest)),
+    source TEXT NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+) STRICT, WITHOUT ROWID
+"""
+"""An agent of the form before would admit what a quota refuses."""
+
 MIGRATIONS: Final = (
     _FIRST,
     _MEMORY_AND_DEVICES,
@@ -174,6 +186,7 @@ MIGRATIONS: Final = (
     _IDLE_SIBLINGS,
     _LOAD_DRIVEN,
     _SINCE_WHEN,
+    _OBJECTS,
 )
 """What leads from each form to the next; the first makes an empty database.
 

@@ -12,6 +12,7 @@ import structlog
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.loops.runnables import Runnable
+from pinfold.agent.objects import Objects, object_record
 from pinfold.core.classes.names import with_class_resources
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.pod.api import PodError
@@ -20,7 +21,7 @@ from pinfold.core.pod.pod import container_limits
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.manager import Manager
 from pinfold.ports.errors import PortError
-from pinfold.ports.records import UNHEALTHY_DEVICE, PodPhase, PodRecord
+from pinfold.ports.records import UNHEALTHY_DEVICE, ObjectRecord, PodPhase, PodRecord
 from pinfold.retry.loops import Loops
 
 LOOK_PERIOD: Final = 0.25
@@ -43,6 +44,7 @@ class StaticPods:
     """Follows one folder (or one file), and lets ``apply`` admit the pod of each manifest."""
 
     def __init__(self, path: Path, manager: Manager, apply: Apply) -> None:
+        self._objects = Objects(manager.books)
         self._folder = ManifestFolder(path)
         self._manager = manager
         self._apply = apply
@@ -93,6 +95,8 @@ class StaticPods:
         return {r.uid for r in self._manager.books.view.pods.records() if r.source == self._source}
 
     async def _follow(self) -> None:
+        # Quotas come first: no pod of the folder may slip in before the one that limits it.
+        await self._objects.follow(self._kept(), self._source)
         wanted, ours = self._folder.pods, self._ours()
         if self._unknown and all(self._folder.is_known(file) for file in self._unread or ()):
             self._unknown = frozenset()
@@ -101,6 +105,14 @@ class StaticPods:
         for uid, pod in wanted.items():
             if uid not in ours:
                 await self._begin(pod)
+
+    def _kept(self) -> Iterator[ObjectRecord]:
+        """The objects of the folder; one that cannot be used is told, and is not in force."""
+        for file, manifest in self._folder.objects:
+            try:
+                yield object_record(manifest, self._source)
+            except PodError as error:
+                log.error("manifest", file=str(file), problem=str(error))
 
     async def _retry(self) -> None:
         """Try pods again that came before the plugin of a device did."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
-from pinfold.documents.api import DecidedPod
+from pinfold.documents.api import DecidedPod, ObjectName
 from pinfold.documents.records import VERSION
+
+_QUOTA: Final = "ResourceQuota"
+_KINDS: Final = ("Pod", _QUOTA, "Namespace")
 
 
 @click.command()
@@ -21,17 +24,32 @@ from pinfold.documents.records import VERSION
 def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     """Run the pods of FILE... (a file, a folder, or - for standard input).
 
-    Only Pods run here, and their containers need a command.  Exit status 1 when one was rejected;
-    the others run.
+    Only Pods run here, and their containers need a command. ResourceQuotas among them are in force
+    before any of the pods is decided about. Exit status 1 when one was rejected; the others run.
     """
     with input_errors(ManifestError):
-        pods = list(_pods(manifests))
+        found = list(_objects(manifests))
+    pods = [one for one in found if one[1]["kind"] == "Pod"]
+    objects = [one for one in found if one[1]["kind"] == _QUOTA]
     client = Client(socket)
     answers = []
     warned: set[str] = set()
     rejected = False
-    if not pods:
+    if not found:
         raise InputError(f"{', '.join(manifests)}: there is no pod in it")
+    applied = []
+    for path, manifest in objects:
+        try:
+            answer = client.post("/v1/objects", manifest)
+        except RefusedError as error:
+            # Pods that it is to limit must not come in without it.
+            problem = f"{_name(manifest)}: {error.message} (in {path}); nothing more is applied"
+            raise RefusedError(error.status, problem) from None
+        one = client.understood(answer, ObjectName)
+        applied.append(answer)
+        if output == "text":
+            within = "" if one.namespace == "default" else f" in {one.namespace}"
+            click.echo(f"quota/{one.name}{within} applied")
     for path, manifest in pods:
         try:
             answer = client.post("/v1/pods", manifest)
@@ -50,23 +68,24 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         if output == "text":
             click.echo(_line(pod))
     if output == "json":
-        print_json({"version": VERSION, "pods": answers})
+        more = {"objects": applied} if applied else {}
+        print_json({"version": VERSION, "pods": answers, **more})
     if rejected:
         raise SystemExit(1)
 
 
-def _pods(paths: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each pod, with its file."""
+def _objects(paths: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each pod and quota, with its file; a namespace needs no making."""
     for path in manifest_files(paths):
         for document in file_documents(path):
             content = document.content
             items = content.get("items") if isinstance(content, dict) else None
             for item in items if isinstance(items, list) else [content]:
                 kind = item.get("kind") if isinstance(item, dict) else None
-                if kind != "Pod":
+                if kind not in _KINDS:
                     raise InputError(
                         f"{path}: line {document.line}: {kind or 'not a Kubernetes object'}: only "
-                        "Pods run here; write its template as a Pod"
+                        "Pods run here, with ResourceQuotas; write its template as a Pod"
                     )
                 yield path, item
 
@@ -74,7 +93,8 @@ def _pods(paths: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
 def _name(manifest: dict[str, Any]) -> str:
     metadata = manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"pod/{name}" if isinstance(name, str) and name else "pod without a name"
+    word = "quota" if manifest.get("kind") == _QUOTA else "pod"
+    return f"{word}/{name}" if isinstance(name, str) and name else f"{word} without a name"
 
 
 def _line(pod: DecidedPod) -> str:

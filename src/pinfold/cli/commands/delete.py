@@ -23,6 +23,7 @@ from pinfold.documents.api import PodList
 
 _GONE: Final = 404
 _UNAVAILABLE: Final = 503
+_QUOTAS: Final = ("quota/", "resourcequota/")
 _SILENCE: Final = 3.0
 """Seconds after which somebody who waits wants to know what for."""
 
@@ -31,19 +32,26 @@ _AT_ONCE: Final = 64
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="pod/NAME...")
+@click.argument("names", nargs=-1, metavar="pod/NAME|quota/NAME...")
 @click.option("--all", "everything", is_flag=True, help="All pods.")
 @click.option("--grace", type=Seconds(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL.")
 @socket_option
 def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, socket: str) -> None:
-    """End pods, and wait until they are gone and their CPUs are free.
+    """End pods, and wait until they are gone and their CPUs are free; or forget quotas.
 
     All of them end at the same time.  Exit status 1 when one could not be deleted; the others are.
     """
     if everything == bool(names):
         raise click.UsageError("name the pods to delete, or give --all")
-    paths = {pod_path(name): name for name in names}
     client = Client(socket)
+    quotas = [name for name in names if name.startswith(_QUOTAS)]
+    for name in quotas:
+        kind, _, rest = name.partition("/")
+        client.delete(f"/v1/objects/ResourceQuota/{pod_path(rest)}")
+        click.echo(f"{kind}/{rest} deleted")
+    paths = {pod_path(name): name for name in names if name not in quotas}
+    if quotas and not paths:
+        return
     if everything:
         pods = client.read("/v1/pods", PodList).pods
         # As they are called, whatever that is: an older agent has taken any name.

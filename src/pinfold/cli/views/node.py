@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from pinfold.core.kubelet.own_policies import OwnPolicies, in_words
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.plan import PlannedContainer, PlannedPod
+from pinfold.documents.plan import PlannedContainer, PlannedPod, QuotaUse
 from pinfold.documents.records import Policies
 from pinfold.documents.status import Container, Pod
 from pinfold.render.node_map import Owner
@@ -102,3 +102,14 @@ def alignment(policy: str, memory: str, scope: str = "") -> str:
     more = f" (scope {scope})" if scope and policy != "none" else ""
     booked = "" if memory == "None" else f" · memory manager {memory}"
     return f"topology manager {policy}{more}{booked}"
+
+
+def quota_lines(quotas: Sequence[QuotaUse]) -> Iterator[str]:
+    """``trading/cpus: pinfold.dev/exclusive-cpus 6 of 8``."""
+    for quota in quotas:
+        told = ", ".join(
+            f"{name} {quota.used[name]} of {most}" if name in quota.used else f"{name} ? of {most}"
+            for name, most in quota.hard.items()
+        )
+        of = f" ({', '.join(quota.scopes)})" if quota.scopes else ""
+        yield f"{quota.namespace}/{quota.name}{of}: {told}"

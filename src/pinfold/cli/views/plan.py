@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
-from pinfold.cli.views.node import besides, idle_siblings, owner_key, pod_owners, policies
+from pinfold.cli.views.node import (
+    besides,
+    idle_siblings,
+    owner_key,
+    pod_owners,
+    policies,
+    quota_lines,
+)
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
@@ -18,7 +25,6 @@ from pinfold.documents.plan import (
     Plan,
     PlannedPod,
     PlannedResize,
-    QuotaUse,
 )
 from pinfold.planning import planner
 from pinfold.planning.node_use import unlocated_devices
@@ -77,17 +83,6 @@ def plan_view(
         numa=_planned_gauges(plan, on.unlocated),
         resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),
     )
-
-
-def quota_lines(quotas: Sequence[QuotaUse]) -> Iterator[str]:
-    """``trading/cpus: pinfold.dev/exclusive-cpus 6 of 8``."""
-    for quota in quotas:
-        told = ", ".join(
-            f"{name} {quota.used[name]} of {most}" if name in quota.used else f"{name} ? of {most}"
-            for name, most in quota.hard.items()
-        )
-        of = f" ({', '.join(quota.scopes)})" if quota.scopes else ""
-        yield f"{quota.namespace}/{quota.name}{of}: {told}"
 
 
 def _resize(resize: PlannedResize, keys: set[str]) -> ResizeRow:

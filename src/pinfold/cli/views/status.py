@@ -14,6 +14,7 @@ from pinfold.cli.views.node import (
     owner_key,
     pod_owners,
     policies,
+    quota_lines,
 )
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
@@ -70,6 +71,7 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
         isolated=hardware.isolated,
         idle=idle,
         numa=tuple(_live_gauges(status, node)),
+        quotas=tuple(quota_lines(status.quotas or ())),
     )
 
 

@@ -7,14 +7,18 @@ ends below the size before, is announced anew; one that needs what was to be tak
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.admission.quota import FORBIDDEN
 from pinfold.admission.resize import Resize, plan_resize
 from pinfold.core.moves.owners import Owner
-from pinfold.core.moves.resize import ResizeDecision, exclusive_in
+from pinfold.core.moves.resize import ResizeDecision, exclusive_in, resized
 from pinfold.core.moves.steps import MovePlan
+from pinfold.core.pod.pod import Pod
+from pinfold.core.quota.charge import Refused
 from pinfold.documents.history import Resized
 from pinfold.documents.move_plan import RESIZE
 from pinfold.node.admitted_pod import AdmittedPod
@@ -26,6 +30,7 @@ from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import Moving
 from pinfold.node.pod_table import UnknownContainerError, UnknownPodError
 from pinfold.node.view import View
+from pinfold.ports.cgroups import NO_CPUS
 from pinfold.ports.podresources import PodDevices
 from pinfold.ports.records import PendingResize, PodPhase, PodRecord
 
@@ -110,12 +115,21 @@ def _nothing() -> None:
     """Nobody asks."""
 
 
-class Resizing:
-    """Resizes the containers of pods that this agent runs."""
+Refuse: TypeAlias = Callable[[View, AdmittedPod, Pod, float], Refused | None]
+"""Why a quota does not let a pod ask for what it is to be, at a time."""
 
-    def __init__(self, books: Books, mover: Mover) -> None:
+
+def _no_quotas(*_: object) -> None:
+    """Nobody counts."""
+
+
+class Resizing:
+    """Resizes the containers of pods that this agent runs; ``refuse`` are their quotas."""
+
+    def __init__(self, books: Books, mover: Mover, refuse: Refuse = _no_quotas) -> None:
         self._books = books
         self._mover = mover
+        self._refuse = refuse
         self._infeasible = Infeasible(books)
 
     async def resize(
@@ -150,7 +164,9 @@ class Resizing:
         self, draft: Draft, active: AdmittedPod, owner: Owner, asked: float, *, replaces: bool
     ) -> Answered:
         cpus = exclusive_in(active.workload.pod, owner.container, asked)
-        decision, plan = decide(draft, self._books.view, owner, cpus, replaces=replaces)
+        decision, plan = self._forbidden(active, owner, cpus), None
+        if decision is None:
+            decision, plan = decide(draft, self._books.view, owner, cpus, replaces=replaces)
         answer = Answered(active.name, asked, decision)
         document = resized_document(answer)
         if plan is None:
@@ -161,6 +177,16 @@ class Resizing:
         draft.note("resized", (active.uid, active.name), document)
         moving = await begin(draft, self._mover, plan, owner, cpus)
         return replace(answer, moving=moving)
+
+    def _forbidden(self, active: AdmittedPod, owner: Owner, cpus: int) -> ResizeDecision | None:
+        """The answer where a quota refuses: it is charged before it is granted."""
+        view = self._books.view
+        wanted = resized(active.workload.pod, owner.container, cpus)
+        refused = self._refuse(view, active, wanted, self._books.observers.clock())
+        if refused is None or not cpus:
+            return None
+        has = view.state.ledger.cpus_of(*owner) or NO_CPUS
+        return ResizeDecision(owner, has, has, has, FORBIDDEN, refused.message)
 
     def _active(self, name: str) -> AdmittedPod:
         pods = self._books.view.pods

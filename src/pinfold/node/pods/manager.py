@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.admission.admission import POOL_EMPTY, Decision
+from pinfold.admission.quota import FORBIDDEN, forbidden
 from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.pod.workload import Workload
@@ -32,6 +33,7 @@ from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_grants import PluginAnswers, Question
 from pinfold.node.pods.pod_life import PodLife
+from pinfold.node.pods.quotas import admission_refusal, resize_refusal
 from pinfold.node.pods.worker import PodWorker
 from pinfold.node.pods.worker_host import ManagerHost
 from pinfold.ports.devices import DevicePlugins
@@ -68,7 +70,7 @@ class Manager:
         self.plugins = plugins
         self.host = ManagerHost(books, containers, plugins, self.ended_by_itself)
         self.mover = Mover(books)
-        self.resizing = Resizing(books, self.mover)
+        self.resizing = Resizing(books, self.mover, resize_refusal)
         self.rebalancing = Rebalancing(books, self.mover, dynamic)
         self.lives: dict[str, PodLife] = {}
         self._workers: dict[str, PodWorker] = {}
@@ -114,9 +116,10 @@ class Manager:
                     self._check_held(held)
                 self.containers.check_room(pod, pods)
                 books.expect_room()
-                decision, question = self._decide(draft, workload, answers)
+                decision, question = self._decide(draft, workload, manifest, answers)
                 moving: Moving | None = None
-                if question is None and made is None and not decision.admitted:
+                forbids = decision.reason == FORBIDDEN
+                if question is None and made is None and not (decision.admitted or forbids):
                     if now() < patient_until:
                         moving = self.rebalancing.before_room()
                     if moving is None:
@@ -192,9 +195,13 @@ class Manager:
         await draft.apply(instead=failed, then=then)
 
     def _decide(
-        self, draft: Draft, workload: Workload, answers: PluginAnswers
+        self, draft: Draft, workload: Workload, manifest: str, answers: PluginAnswers
     ) -> tuple[Decision, Question | None]:
-        """A decision, and what a plugin must be asked before it may hold."""
+        """A decision, and what a plugin must be asked before it may hold; quotas come first."""
+        view, clock = self.books.view, self.books.observers.clock
+        refused = admission_refusal(view, workload.pod, manifest, clock())
+        if refused is not None:
+            return forbidden(workload.pod, refused), None
         state = self.rebalancing.rooms.seen_by(draft.state, workload.pod.uid)
         decision, question = answers.decide(draft.node, state, workload.pod)
         if not decision.admitted or question is not None:

@@ -39,7 +39,15 @@ from pinfold.node.recovery.recorded import (
 )
 from pinfold.node.recovery.survivors import Loss, Survivor, as_seen, loss, recall
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.records import ByLoad, PendingMove, PodPhase, PodRecord, Record
+from pinfold.ports.records import (
+    ByLoad,
+    ObjectKey,
+    ObjectRecord,
+    PendingMove,
+    PodPhase,
+    PodRecord,
+    Record,
+)
 from pinfold.state.ledger import InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
 
@@ -126,6 +134,7 @@ class Restored(Struct):
     held: frozenset[ContainerKey] = frozenset()
     above: int = 0
     move: PendingMove | None = None
+    objects: Mapping[ObjectKey, ObjectRecord] = {}
 
 
 def restore(  # noqa: PLR0913 - the record, the node, and how to read them
@@ -168,7 +177,9 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     if lost and on_mismatch is OnMismatch.REFUSE:
         raise LostRecordError(lost.describe())
     restored = Restored(
-        with_unplaced(empty, record, unplaced), above=max(lost.promised, record.generation)
+        with_unplaced(empty, record, unplaced),
+        above=max(lost.promised, record.generation),
+        objects=record.objects,
     )
     restored.held = frozenset(one.key for one in living if one.is_held)
     for uid, pod in record.pods.items():

@@ -1,0 +1,85 @@
+"""Quotas of a live node: computed from the books, so that a restart changes nothing.
+
+They are looked at within the change that admits a pod or begins a resize: nobody comes in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from pinfold.admission.quota import FORBIDDEN, Quotas
+from pinfold.core.pod.pod import Pod
+from pinfold.core.quota.charge import Refused
+from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
+from pinfold.core.quota.quota import ResourceQuota, quota_from_api
+from pinfold.node.admitted_pod import AdmittedPod
+from pinfold.node.view import View
+from pinfold.ports.records import PodPhase
+
+RESOURCE_QUOTA = "ResourceQuota"
+
+
+def admission_refusal(view: View, pod: Pod, manifest: str, now: float) -> Refused | None:
+    """Why a quota does not let a new pod in; ``manifest`` is the pod as JSON."""
+    found = quotas_of(view, now, pod.namespace, instead_of=pod)
+    return _refused(found.admit(_counted(manifest, pod)))
+
+
+def resize_refusal(view: View, active: AdmittedPod, wanted: Pod, now: float) -> Refused | None:
+    """Why a quota does not let a pod ask for what it is to be."""
+    pod = active.workload.pod
+    there, asked = (_counted(active.record.manifest, one) for one in (pod, wanted))
+    return _refused(quotas_of(view, now, pod.namespace).resize(there, asked))
+
+
+def quotas_of(
+    view: View, now: float, namespace: str | None = None, instead_of: Pod | None = None
+) -> Quotas:
+    """The quotas with what is in use of them.
+
+    Args:
+        view: the books.
+        now: the time, in seconds since the epoch.
+        namespace: which; None: of all.
+        instead_of: a new pod: those that have ended and have its name are to be forgotten.
+    """
+    quotas = [
+        _quota(one.manifest)
+        for key, one in view.objects.items()
+        if key.kind == RESOURCE_QUOTA and namespace in (None, key.namespace)
+    ]
+    if not quotas:
+        return Quotas()
+    return Quotas.of(quotas, _pods(view, {one.namespace for one in quotas}, instead_of), now)
+
+
+def _pods(view: View, namespaces: set[str], instead_of: Pod | None) -> Iterator[CountedPod]:
+    """What counts: pods that run or are to, and of those that have ended the object."""
+    replaced = () if instead_of is None else view.pods.ended_namesakes(instead_of)
+    for active in view.pods.active.values():
+        if active.record.namespace in namespaces:
+            yield _counted(active.record.manifest, active.workload.pod)
+    for uid, record in view.pods.ended.items():
+        never = record.phase is PodPhase.REJECTED and record.reason == FORBIDDEN
+        if record.namespace in namespaces and not never and uid not in replaced:
+            pod = Pod(uid, record.name, record.namespace)
+            yield replace(_counted(record.manifest, pod), phase="Failed")
+
+
+def _counted(manifest: str, pod: Pod) -> CountedPod:
+    try:
+        return counted_pod_from_api(json.loads(manifest), pod)
+    except ValueError:
+        # Of a pod that was found without its record nobody knows the manifest.
+        return CountedPod(pod)
+
+
+def _quota(manifest: str) -> ResourceQuota:
+    return quota_from_api(json.loads(manifest))
+
+
+def _refused(answer: Quotas | Refused) -> Refused | None:
+    return answer if isinstance(answer, Refused) else None
