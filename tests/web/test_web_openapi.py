@@ -28,6 +28,7 @@ from tests.scenes.web_world import Served, served
 
 PAGE = ROOT / "docs" / "reference" / "api.md"
 PROMISED = {
+    ("DELETE", "/v1/objects/{kind}/{namespace}/{name}"),
     ("DELETE", "/v1/pods/{namespace}/{name}"),
     ("GET", "/healthz"),
     ("GET", "/metrics"),
@@ -44,6 +45,7 @@ PROMISED = {
     ("GET", "/v1/rebalance"),
     ("GET", "/v1/status"),
     ("PATCH", "/v1/pods/{namespace}/{name}"),
+    ("POST", "/v1/objects"),
     ("POST", "/v1/pods"),
     ("POST", "/v1/rebalance"),
     ("POST", "/v1/reconcile"),
@@ -73,7 +75,7 @@ def test_what_is_promised_is_in_it_and_nothing_else(api: Served) -> None:
 @pytest.mark.parametrize("path", sorted({path for _, path in PROMISED}))
 def test_the_server_has_the_promised_methods_and_no_other(api: Served, path: str) -> None:
     """Whatever it answers to a promised method, it is not that there is none."""
-    target = path.format(namespace="default", name="none", uid="none")
+    target = path.format(kind="none", namespace="default", name="none", uid="none")
     methods = {"DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT"}
     # With these it is the path of a pod: an older agent's may have a slash in its name.
     for method in sorted(methods - ({"DELETE", "PATCH"} if path.endswith("/log") else set())):
@@ -121,6 +123,10 @@ def test_every_good_answer_that_it_tells_is_given(tmp_path: Path) -> None:
         patch = {"spec": {"containers": [{"resources": limits}]}}
         assert api.ask("PATCH", "/v1/pods/default/db", patch).status == 200
         assert api.ask("DELETE", "/v1/pods/default/db?grace=0").status == 204
+        spec = {"hard": {"pods": "9"}}
+        quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": spec}
+        assert api.ask("POST", "/v1/objects", quota).status == 200
+        assert api.ask("DELETE", "/v1/objects/ResourceQuota/default/q").status == 204
         held = manifest("held", "1", restartPolicy="Never")
         assert api.ask("POST", "/v1/run", {"manifest": held, "pid": os.getppid()}).status == 200
         assert api.ask("POST", "/v1/run/uid-held/exit", {"code": 0}).status == 204

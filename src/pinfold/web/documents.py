@@ -75,7 +75,7 @@ class Documents:
             offline=str(books.view.state.offline),
             unhealthy_in_use=_unhealthy_in_use(books.view.state.devices),
             move=_move(books.view),
-            quotas=quota_use(quotas_of(books.view, time.time())) or msgspec.UNSET,
+            quotas=quota_use(quotas_of(books.view, time.time)) or msgspec.UNSET,
             observation=msgspec.UNSET if watched is None else observed_document(watched),
             counters=counters_document(books.counters),
         )

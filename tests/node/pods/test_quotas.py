@@ -36,7 +36,7 @@ async def apply(node: Harness, *manifests: dict[str, Any]) -> None:
 
 def used(node: Harness) -> dict[str, str]:
     """What is in use of the first quota."""
-    found = quotas_of(node.books.view, 0.0).quotas
+    found = quotas_of(node.books.view, lambda: 0.0).quotas
     return {name: str(one) for name, one in found[0].used.items()} if found else {}
 
 

@@ -115,8 +115,8 @@ def _nothing() -> None:
     """Nobody asks."""
 
 
-Refuse: TypeAlias = Callable[[View, AdmittedPod, Pod, float], Refused | None]
-"""Why a quota does not let a pod ask for what it is to be, at a time."""
+Refuse: TypeAlias = Callable[[View, AdmittedPod, Pod, Callable[[], float]], Refused | None]
+"""Why a quota does not let a pod ask for what it is to be, by a clock."""
 
 
 def _no_quotas(*_: object) -> None:
@@ -182,7 +182,7 @@ class Resizing:
         """The answer where a quota refuses: it is charged before it is granted."""
         view = self._books.view
         wanted = resized(active.workload.pod, owner.container, cpus)
-        refused = self._refuse(view, active, wanted, self._books.observers.clock())
+        refused = self._refuse(view, active, wanted, self._books.observers.clock)
         if refused is None or not cpus:
             return None
         has = view.state.ledger.cpus_of(*owner) or NO_CPUS

@@ -199,7 +199,7 @@ class Manager:
     ) -> tuple[Decision, Question | None]:
         """A decision, and what a plugin must be asked before it may hold; quotas come first."""
         view, clock = self.books.view, self.books.observers.clock
-        refused = admission_refusal(view, workload.pod, manifest, clock())
+        refused = admission_refusal(view, workload.pod, manifest, clock)
         if refused is not None:
             return forbidden(workload.pod, refused), None
         state = self.rebalancing.rooms.seen_by(draft.state, workload.pod.uid)

@@ -6,7 +6,8 @@ They are looked at within the change that admits a pod or begins a resize: nobod
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -19,30 +20,31 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.view import View
 from pinfold.ports.records import PodPhase
 
-RESOURCE_QUOTA = "ResourceQuota"
+RESOURCE_QUOTA: Final = "ResourceQuota"
+Clock: TypeAlias = Callable[[], float]
 
 
-def admission_refusal(view: View, pod: Pod, manifest: str, now: float) -> Refused | None:
+def admission_refusal(view: View, pod: Pod, manifest: str, clock: Clock) -> Refused | None:
     """Why a quota does not let a new pod in; ``manifest`` is the pod as JSON."""
-    found = quotas_of(view, now, pod.namespace, instead_of=pod)
+    found = quotas_of(view, clock, pod.namespace, instead_of=pod)
     return _refused(found.admit(_counted(manifest, pod)))
 
 
-def resize_refusal(view: View, active: AdmittedPod, wanted: Pod, now: float) -> Refused | None:
+def resize_refusal(view: View, active: AdmittedPod, wanted: Pod, clock: Clock) -> Refused | None:
     """Why a quota does not let a pod ask for what it is to be."""
     pod = active.workload.pod
     there, asked = (_counted(active.record.manifest, one) for one in (pod, wanted))
-    return _refused(quotas_of(view, now, pod.namespace).resize(there, asked))
+    return _refused(quotas_of(view, clock, pod.namespace).resize(there, asked))
 
 
 def quotas_of(
-    view: View, now: float, namespace: str | None = None, instead_of: Pod | None = None
+    view: View, clock: Clock, namespace: str | None = None, instead_of: Pod | None = None
 ) -> Quotas:
     """The quotas with what is in use of them.
 
     Args:
         view: the books.
-        now: the time, in seconds since the epoch.
+        clock: tells the time, in seconds since the epoch.
         namespace: which; None: of all.
         instead_of: a new pod: those that have ended and have its name are to be forgotten.
     """
@@ -53,7 +55,7 @@ def quotas_of(
     ]
     if not quotas:
         return Quotas()
-    return Quotas.of(quotas, _pods(view, {one.namespace for one in quotas}, instead_of), now)
+    return Quotas.of(quotas, _pods(view, {one.namespace for one in quotas}, instead_of), clock())
 
 
 def _pods(view: View, namespaces: set[str], instead_of: Pod | None) -> Iterator[CountedPod]:
