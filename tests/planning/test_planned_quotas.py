@@ -141,3 +141,40 @@ def test_a_quota_is_refused_as_an_api_server_refuses_it(read: Read) -> None:
 def test_names_that_are_not_of_pods_are_left_out_of_what_is_used(read: Read) -> None:
     document = plan_document(plan_of(read(quota({"services": "1", "pods": "2"}), pod("a"))))
     assert json.loads(encode(document))["quotas"][0]["used"] == {"pods": "1"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"status": {"qosClass": "Burstable"}},
+        {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}},
+        {"status": {"containerStatuses": 5}},
+        {"metadata": {"name": "a", "deletionTimestamp": "long ago"}},
+    ],
+)
+def test_a_pod_is_new_whatever_it_says_of_itself(read: Read, more: dict[str, Any]) -> None:
+    plan = plan_of(read(quota({OURS: "0"}), {**pod("a"), **more}))
+    assert [one.decision.reason for one in plan.pods] == ["Forbidden"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"affinity": {"podAffinity": 7}}, "spec.affinity.podAffinity: must be a mapping"),
+        ({"activeDeadlineSeconds": 1.5}, "spec.activeDeadlineSeconds: must be an integer"),
+    ],
+)
+def test_a_field_that_only_quotas_read_is_named(
+    read: Read, spec: dict[str, Any], problem: str
+) -> None:
+    assert read(pod("a", **spec)).pods
+    with pytest.raises(ManifestError, match=rf"items\[1\]: pod default/a: {problem}"):
+        read(quota({OURS: "4"}), pod("a", **spec))
+
+
+def test_a_scope_without_a_meaning_lets_nobody_in(read: Read) -> None:
+    one = {"scopeName": "PriorityClass", "operator": "In", "values": ["bad value!"]}
+    scoped = quota({OURS: "4"}, scopeSelector={"matchExpressions": [one]})
+    plan = plan_of(read(scoped, pod("a")))
+    assert [one.decision.reason for one in plan.pods] == ["Forbidden"]
+    assert used(plan) == {OURS: "0"}

@@ -13,12 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision
-from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.pod import Pod, Resources
 from pinfold.core.quota.charge import CREATE, RESIZE, UPDATE, Refused, Request, charge
 from pinfold.core.quota.counted_pod import CountedPod
 from pinfold.core.quota.in_use import in_use
 from pinfold.core.quota.names import EXISTS
 from pinfold.core.quota.quota import ResourceQuota, ScopeRequirement
+from pinfold.core.quota.scopes import ScopeError
 from pinfold.documents.plan import QuotaUse
 
 FORBIDDEN: Final = "Forbidden"
@@ -48,7 +49,7 @@ class Quotas(Struct, frozen=True):
                 there[pod.pod.namespace].append(pod)
         return Quotas(
             {
-                name: tuple(one.with_status(in_use(one, there[name], now)) for one in held)
+                name: tuple(one.with_status(_used(one, there[name], now)) for one in held)
                 for name, held in found.items()
             },
             now,
@@ -81,6 +82,14 @@ class Quotas(Struct, frozen=True):
 
 
 NO_QUOTAS: Final = Quotas()
+
+
+def _used(quota: ResourceQuota, pods: Iterable[CountedPod], now: float) -> Resources:
+    """What is in use; nobody knows of a quota whose scopes have no meaning: it lets nobody in."""
+    try:
+        return in_use(quota, pods, now)
+    except ScopeError:
+        return {}
 
 
 def forbidden(pod: Pod, refused: Refused) -> Decision:

@@ -22,7 +22,7 @@ from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
 from pinfold.core.pod.manifest.workload_fields import annotation_findings, unknown_fields
 from pinfold.core.pod.pod import Pod, apply_defaults
-from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
+from pinfold.core.quota.counted_pod import CountedPod, new_pod_from_api
 from pinfold.core.quota.quota import ResourceQuota, quota_from_api
 from pinfold.core.quota.validation import validate_quota
 
@@ -118,12 +118,17 @@ class _Reader:
         """What quotas see of the pods, where there are any."""
         if not self.quotas:
             return {}
-        found = {id(one): one for one in self._objects.values()}
-        seen = {key: counted_pod_from_api(one) for key, one in found.items()}
-        return {
-            pod.uid: replace(seen[id(self._objects[pod.uid])], pod=pod)
-            for pod, _ in self.pods.values()
-        }
+        counted: dict[str, CountedPod] = {}
+        seen: dict[int, CountedPod] = {}
+        for pod, where in self.pods.values():
+            content = self._objects[pod.uid]
+            try:
+                one = seen.get(id(content)) or new_pod_from_api(content, pod)
+            except PodError as error:
+                raise ManifestError(f"{where}: pod {pod.full_name}: {error}") from None
+            seen[id(content)] = one
+            counted[pod.uid] = replace(one, pod=pod)
+        return counted
 
     def read(self, content: object, where: str, depth: int = 0) -> None:
         if not isinstance(content, dict):

@@ -18,6 +18,7 @@ from pinfold.core.pod.manifest.names import CONTAINER_LISTS
 from pinfold.core.pod.pod import NO_RESOURCES, Pod, QOSClass, Resources
 
 _STATUS_LISTS: Final = ("initContainerStatuses", "containerStatuses")
+_NOT_ITS_OWN: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
 _TERMS: Final = (
     ("requiredDuringSchedulingIgnoredDuringExecution", None),
     ("preferredDuringSchedulingIgnoredDuringExecution", "podAffinityTerm"),
@@ -129,6 +130,17 @@ def counted_pod_from_api(manifest: Mapping[str, Any], pod: Pod | None = None) ->
         claims=claims,
         container_claims=dict(_container_claims(spec)) if claims else _NO_CLAIMS,
     )
+
+
+def new_pod_from_api(manifest: Mapping[str, Any], pod: Pod) -> CountedPod:
+    """Read a Pod that is to be created: as an API server, without what it says has become of it.
+
+    Raises:
+        PodError: see :func:`counted_pod_from_api`.
+    """
+    metadata = mapping(manifest.get("metadata"), "metadata")
+    kept = {key: value for key, value in metadata.items() if key not in _NOT_ITS_OWN}
+    return counted_pod_from_api({"metadata": kept, "spec": manifest.get("spec")}, pod)
 
 
 def _running(status: Mapping[str, Any]) -> Iterator[tuple[str, RunningContainer]]:
