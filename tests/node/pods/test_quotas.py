@@ -162,6 +162,60 @@ def test_a_quota_that_is_already_exceeded_ends_nobody() -> None:
     run_virtually(scene())
 
 
+def test_a_pod_does_not_say_itself_that_it_has_ended() -> None:
+    async def scene() -> None:
+        node = Harness()
+        await node.start()
+        await apply(node, quota(exclusive="1", pods="9"))
+        ended = {"phase": "Succeeded", "qosClass": "Burstable"}
+        deleted = {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+        for name, more in (("a", {"status": ended}), ("b", {"metadata": deleted})):
+            pod = manifest(name, "2")
+            pod["metadata"] |= more.get("metadata", {})
+            pod["status"] = more.get("status", {})
+            assert (await node.admit(pod)).reason == "Forbidden"
+            pod["spec"] = manifest(name, "1")["spec"]
+            pod["metadata"]["name"] = "c"
+        assert (await node.admit(pod)).reason is None
+        assert used(node) == {OURS: "1", "pods": "1"}
+
+    run_virtually(scene())
+
+
+def test_a_scope_without_a_meaning_lets_nobody_in_and_is_no_error() -> None:
+    async def scene() -> None:
+        node = Harness()
+        await node.start()
+        await run(node, "a", "1")
+        bad = quota(exclusive="4")
+        one = {"scopeName": "PriorityClass", "operator": "In", "values": ["bad value!"]}
+        bad["spec"]["scopeSelector"] = {"matchExpressions": [one]}
+        await apply(node, bad)
+        assert used(node) == {}
+        record = await node.admit(manifest("b", "1"))
+        assert record.reason == "Forbidden"
+        assert "error matching scopes of quota q" in (record.message or "")
+        answer = await node.manager.resizing.resize("a", None, 2)
+        assert answer.decision.reason == "Forbidden"
+
+    run_virtually(scene())
+
+
+def test_a_field_that_only_quotas_read_is_named_where_there_is_one() -> None:
+    async def scene() -> None:
+        node = Harness()
+        await node.start()
+        bad = manifest("a", "1", affinity={"podAffinity": 7})
+        await node.admit(bad)
+        await apply(node, quota(exclusive="4"))
+        assert used(node) == {OURS: "1"}
+        bad["metadata"] = {"name": "b", "uid": "uid-b"}
+        with pytest.raises(PodError, match=r"spec\.affinity\.podAffinity: must be a mapping"):
+            await node.admit(bad)
+
+    run_virtually(scene())
+
+
 def test_what_cannot_be_written_is_not_in_force() -> None:
     async def scene() -> None:
         node = Harness()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
+from operator import is_
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
+from pinfold.admission.quota import FORBIDDEN
 from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.loops.runnables import Runnable
 from pinfold.agent.objects import Objects, object_record
@@ -17,9 +19,10 @@ from pinfold.core.classes.names import with_class_resources
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.workload_api import workload_from_api
-from pinfold.core.pod.pod import container_limits
+from pinfold.core.pod.pod import Pod, container_limits
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.quotas import let_in
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import UNHEALTHY_DEVICE, ObjectRecord, PodPhase, PodRecord
 from pinfold.retry.loops import Loops
@@ -56,6 +59,7 @@ class StaticPods:
         self._refused: list[PortError] = []
         self._inventory: DeviceInventory | None = None
         self._offered: Mapping[str, int] = {}
+        self._looked_at: tuple[object, object] | None = None
 
     async def look(self) -> None:
         """Make the pods of the folder those that run, and end those that left it.
@@ -79,7 +83,8 @@ class StaticPods:
         if self._behind:
             await self._follow()
             self._behind = False
-        await self._retry()
+        for pod in (*self._served(), *self._let_in()):
+            await self._begin(pod)
         if self._refused:
             # What is in the way is none of the manifest's: it is tried again.
             self._behind = True
@@ -114,8 +119,30 @@ class StaticPods:
             except PodError as error:
                 log.error("manifest", file=str(file), problem=str(error))
 
-    async def _retry(self) -> None:
-        """Try pods again that came before the plugin of a device did."""
+    def _let_in(self) -> list[StaticPod]:
+        """Pods that a quota refused, and would no more."""
+        view, looked_at = self._manager.books.view, self._looked_at
+        self._looked_at = (view.objects, view.pods)
+        if looked_at is not None and all(map(is_, looked_at, self._looked_at)):
+            return []
+        classes = view.state.devices.classes.names
+        refused = {
+            record.uid: _pod_of(self._folder.pods[record.uid], classes)
+            for record in view.pods.ended.values()
+            if record.reason == FORBIDDEN
+            and record.phase is PodPhase.REJECTED
+            and record.uid in self._folder.pods
+        }
+        if not refused:
+            return []
+        found = let_in(view, refused.values(), self._manager.books.observers.clock)
+        again = [self._folder.pods[pod.uid] for pod in found]
+        for pod in again:
+            log.info("again", pod=refused[pod.uid].name, reason=FORBIDDEN)
+        return again
+
+    def _served(self) -> Iterator[StaticPod]:
+        """Yield pods that came before the plugin of a device did."""
         devices = self._manager.books.view.state.devices
         if devices.inventory is self._inventory:
             return
@@ -131,7 +158,7 @@ class StaticPods:
                 and not more.isdisjoint(_wishes(pod, classes))
             ):
                 log.info("again", pod=record.name, reason=record.reason)
-                await self._begin(pod)
+                yield pod
 
     async def _begin(self, pod: StaticPod) -> None:
         """Admit a pod; the order of the files counts, but not for ever."""
@@ -200,5 +227,9 @@ def _never_ran(record: PodRecord) -> bool:
 
 def _wishes(pod: StaticPod, classes: Collection[str]) -> Iterable[str]:
     """The resources that it asks for."""
+    return container_limits(_pod_of(pod, classes))
+
+
+def _pod_of(pod: StaticPod, classes: Collection[str]) -> Pod:
     manifest = with_class_resources(pod.manifest, classes)
-    return container_limits(workload_from_api(manifest, admitted=True).pod)
+    return workload_from_api(manifest, admitted=True).pod

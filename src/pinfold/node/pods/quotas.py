@@ -6,7 +6,7 @@ They are looked at within the change that admits a pod or begins a resize: nobod
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pinfold.admission.quota import FORBIDDEN, Quotas
 from pinfold.core.pod.pod import Pod
 from pinfold.core.quota.charge import Refused
-from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
+from pinfold.core.quota.counted_pod import CountedPod, new_pod_from_api
 from pinfold.core.quota.quota import ResourceQuota, quota_from_api
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.view import View
@@ -25,9 +25,26 @@ Clock: TypeAlias = Callable[[], float]
 
 
 def admission_refusal(view: View, pod: Pod, manifest: str, clock: Clock) -> Refused | None:
-    """Why a quota does not let a new pod in; ``manifest`` is the pod as JSON."""
+    """Why a quota does not let a new pod in; ``manifest`` is the pod as JSON.
+
+    Raises:
+        PodError: a field of it that quotas read is malformed.
+    """
     found = quotas_of(view, clock, pod.namespace, instead_of=pod)
-    return _refused(found.admit(_counted(manifest, pod)))
+    if not found.quotas:
+        return None
+    return _refused(found.admit(new_pod_from_api(json.loads(manifest), pod)))
+
+
+def let_in(view: View, pods: Iterable[Pod], clock: Clock) -> Iterator[Pod]:
+    """Yield those of the pods that were refused which the quotas would now let in, one by one."""
+    found = quotas_of(view, clock)
+    for pod in pods:
+        record = view.pods.ended[pod.uid]
+        charged = found.admit(_counted(record.manifest, pod))
+        if not isinstance(charged, Refused):
+            found = charged
+            yield pod
 
 
 def resize_refusal(view: View, active: AdmittedPod, wanted: Pod, clock: Clock) -> Refused | None:
@@ -73,9 +90,10 @@ def _pods(view: View, namespaces: set[str], instead_of: Pod | None) -> Iterator[
 
 def _counted(manifest: str, pod: Pod) -> CountedPod:
     try:
-        return counted_pod_from_api(json.loads(manifest), pod)
+        return new_pod_from_api(json.loads(manifest), pod)
     except ValueError:
-        # Of a pod that was found without its record nobody knows the manifest.
+        # Of a pod that was found without its record nobody knows the manifest; one that came when
+        # there was no quota may say what no quota can read.
         return CountedPod(pod)
 
 
