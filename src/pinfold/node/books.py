@@ -295,11 +295,13 @@ class Books:
 
         async def write() -> None:
             async with self.change() as draft:
+                entries = []
                 for one in undone:
                     back = TakenBack(cpus=str(one.cpus), uncapped=one.uncapped, why=one.why)
-                    await draft.tell(draft.entry("taken-back", document=back, at=one.at))
+                    entries.append(draft.entry("taken-back", document=back, at=one.at))
+                await self._remember(Batch(history=tuple(entries)))
 
-        self.spawn(write(), name="what was taken back")
+        self.spawn(self._insist(write), name="what was taken back")
 
     def _owes(self) -> None:
         async def pay() -> None:

@@ -353,6 +353,27 @@ def test_a_lost_lease_returns_all_and_another_one_is_had() -> None:
     run(scenario)
 
 
+def test_what_was_taken_back_is_told_once_it_can_be_written() -> None:
+    async def scenario(node: LendingNode) -> None:
+        def told() -> list[str]:
+            found = [one for one in node.store.entries if one.kind == "taken-back"]
+            return [json.loads(one.document)["cpus"] for one in found]
+
+        await lent(node)
+        assert isinstance(node.guardian, FakeGuardian)
+        node.guardian.lives = False
+        node.store.faults.fail_all = True
+        await asyncio.sleep(1)
+        assert node.books.lease.losses > 0
+        assert told() == []
+        losses = node.books.lease.losses
+        node.store.faults.fail_all = False
+        await asyncio.sleep(20)
+        assert told() == [str(node.own)] * losses
+
+    run(scenario)
+
+
 def test_where_there_can_be_no_idle_side_it_is_said_why() -> None:
     async def scenario(node: LendingNode) -> None:
         node.cgroups.no_idle_side = "a runtime makes the cgroups"
