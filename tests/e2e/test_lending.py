@@ -85,9 +85,9 @@ def node(tmp_path: Path) -> Iterator[Node]:
         "pause": "1s",
         "maxWait": "90000ms",
         "maxPressure": "100%",
-        "lendBelow": "30%",
-        "siblingsBelow": "30%",
-        "returnAbove": "60%",
+        "lendBelow": "20%",
+        "siblingsBelow": "20%",
+        "returnAbove": "30%",
     }
     try:
         agent.start()

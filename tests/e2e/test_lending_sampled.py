@@ -37,9 +37,9 @@ def world(tmp_path: Path) -> Iterator[World]:
             "pause": "1s",
             "maxWait": "90000ms",
             "maxPressure": "100%",
-            "lendBelow": "30%",
-            "siblingsBelow": "30%",
-            "returnAbove": "60%",
+            "lendBelow": "20%",
+            "siblingsBelow": "20%",
+            "returnAbove": "30%",
         },
     }
     with started(one) as running:

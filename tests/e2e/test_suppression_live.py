@@ -81,7 +81,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     agent = AgentProcess(tmp_path)
     # Of a small part of the node nothing is left but the least.
     agent.config["pinfold"] |= {
-        "suppression": {"use": True, "threshold": "1%", "leastCPUs": 1},
+        "suppression": {"use": True, "threshold": "1%", "margin": "0%", "leastCPUs": 1},
         "observationPeriod": "500ms",
     }
     try:
