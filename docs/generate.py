@@ -144,13 +144,13 @@ A `NAME` of this table is written `NAME.pinfold.dev/pod` for all containers of t
 only.
 
 What is noted: an annotation of this domain that is not in this table, a value that it cannot have,
-a container that the pod does not have, an annotation that is not carried out, and a device of
-`near` that is not there. Where: in the answer to the request (`warnings`) and by `pinfold apply`,
+a container that the pod does not have, an annotation that is not carried out, one that is written
+as a label or at a workload instead of its template, and a device of `near` that is not there. Where: in the answer to the request (`warnings`) and by `pinfold apply`,
 in the notes of `pinfold plan`, and in the agent's log. What cannot be read says nothing; only a
 pod whose wish for a place (`near`, `near-policy`, `isolated-cpus`, `smt-isolate`) or for
 `mixed-cpus` cannot be read is rejected, with `InvalidAnnotation`. `plan` gives the answer of a
-kubelet, which knows none of them, and does not note those that an agent carries out; of a file with
-a section `pinfold`, it heeds `isolated-cpus`, `smt-isolate` and `mixed-cpus`, and without one it
+kubelet, which knows none of them; of a file with a section `pinfold`, it heeds `isolated-cpus`,
+`smt-isolate` and `mixed-cpus` and says what of the others would be in force, and without one it
 notes them. So `plan --resize` heeds `keep-cpus` and `resize-below-baseline` of a file with that
 section, and `rebalance --dry-run` heeds `rebalance` with any.
 """

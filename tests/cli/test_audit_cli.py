@@ -240,4 +240,4 @@ def test_this_machine() -> None:
 def test_every_kind_is_documented() -> None:
     page = DOCS.read_text()
     for kind in KINDS:
-        assert f"| `{kind.slug}` | {kind.severity.value} | {kind.title} |" in page
+        assert f"| `{kind.slug}` | {kind.severity.value} | {kind.title} | {kind.remedy} |" in page

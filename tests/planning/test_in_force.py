@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.in_force.table import FEATURES, Feature, wishes_of_container, wishes_of_node
 from pinfold.admission.in_force.wished import PlacedContainer, PlannedNode, Wish
+from pinfold.admission.model import NodeError
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.config.agent import load_agent_config
 from pinfold.config.kubelet import ConfigError
@@ -450,3 +451,13 @@ def test_what_a_container_has_while_its_load_gives_it_cpus() -> None:
         "loadDriven": "starts shared, 2 CPUs are charged",
         "lending": "up to 2 of its CPUs while they are idle, while it has CPUs of its own",
     }
+
+
+def test_housekeeping_cpus_are_those_of_the_machine() -> None:
+    def planned(cpus: str) -> Planner:
+        own = OwnPolicies(irqs=InterruptOptions(use=True, housekeeping=cpus))
+        return Planner(parse_short_form("1s4c1t"), replace(KUBELETS, own=own))
+
+    planned("0-3")
+    with pytest.raises(NodeError, match=r"housekeeping is 2-9, .* no CPUs 4-9 \(name some .* 0-3"):
+        planned("2-9")

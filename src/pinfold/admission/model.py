@@ -118,6 +118,7 @@ def build_node(
             "reserve whole cores: reservedSystemCPUs with all threads of a core",
             verdict=_OWN_VERDICT,
         )
+    _check_housekeeping(view, config)
     return Node(
         cpu_policy=policy,
         memory_policy=memory_policy,
@@ -255,6 +256,18 @@ def _memory_policy(
     return StaticMemoryPolicy.create(
         node_memory(view), config.reserved_memory, allocatable_reservation(capacity, config)
     )
+
+
+def _check_housekeeping(view: KubeletView, config: NodeConfig) -> None:
+    """Interrupts cannot go where there is no CPU."""
+    wished = CPUSet() if config.own is None else config.own.irqs.housekeeping_cpus
+    if beyond := wished - view.topology.cpus:
+        raise NodeError(
+            f"irqs.housekeeping is {wished}, and the machine has no CPUs {beyond}",
+            f"name some of its CPUs {view.topology.cpus}, or none: the shared pool and the "
+            "reserved CPUs",
+            verdict=_OWN_VERDICT,
+        )
 
 
 def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:

@@ -427,3 +427,34 @@ def test_annotations_are_noted_once_for_all_pods_of_a_template(write: Write) -> 
         f"{path}: document 1 (line 1): spec.template.metadata.annotations.near.pinfold.dev/pot: "
         "must be near.pinfold.dev/pod or near.pinfold.dev/container.NAME; planned without it"
     )
+
+
+def test_annotations_at_a_wrong_place_are_noted(write: Write) -> None:
+    lends = "{lend-cpus.pinfold.dev/pod: 'true'}"
+    template = f"{{metadata: {{labels: {lends}}}, spec: {{containers: [{{name: main}}]}}}}"
+    path = write(
+        f"kind: Deployment\nmetadata: {{name: web, labels: {{a: b}}, annotations: {lends}}}\n"
+        f"spec: {{replicas: 2, template: {template}}}\n"
+    )
+    where = f"{path}: document 1 (line 1)"
+    assert read_manifests([path]).notes == (
+        f"{where}: spec.template.metadata.labels.lend-cpus.pinfold.dev/pod: is an annotation, and "
+        "no label: write it into metadata.annotations; planned without it",
+        f"{where}: metadata.annotations.lend-cpus.pinfold.dev/pod: is of the Deployment, and its "
+        "pods have those of spec.template.metadata; planned without it",
+    )
+
+
+def test_what_only_an_agent_heeds_is_noted_once_without_its_section(write: Write) -> None:
+    said = "{lend-cpus.pinfold.dev/pod: 'true', irqs.pinfold.dev/container.c: allow, a: b}"
+    pods = "---\n".join(
+        f"kind: Pod\nmetadata: {{name: p{number}, annotations: {said}}}\n"
+        "spec: {containers: [{name: c}]}\n"
+        for number in range(3)
+    )
+    path = write(pods)
+    assert read_manifests([path]).notes == (
+        "annotations irqs, lend-cpus of pinfold.dev: planned without them; with a section pinfold "
+        "in the configuration the plan says what would be in force",
+    )
+    assert read_manifests([path], own=True).notes == ()

@@ -40,35 +40,35 @@ def test_a_pod_saves_what_its_containers_save() -> None:
     limits = PodLimits(one, SETTINGS)
     bursts = [limits.of_container(c, exclusive=False).cpu_burst for c in one.containers]
     assert bursts == [20_000, 10_000]
-    assert limits.of_pod(one.containers[0], exclusive=False).cpu_burst == 30_000
+    assert limits.of_pod(exclusive=False).cpu_burst == 30_000
 
 
 def test_without_a_quota_nothing_is_saved() -> None:
     owner = pod(same(cpu="1", memory="1Gi"), cpu_burst="40%")
     (container,) = owner.containers
     assert PodLimits(owner, SETTINGS).of_container(container, exclusive=True).cpu_burst is None
-    assert PodLimits(owner, SETTINGS).of_pod(container, exclusive=True).cpu_burst is None
+    assert PodLimits(owner, SETTINGS).of_pod(exclusive=True).cpu_burst is None
     free = pod({"requests": {"cpu": "1"}}, cpu_burst="40%")
     assert (
         PodLimits(free, SETTINGS).of_container(free.containers[0], exclusive=False).cpu_burst
         is None
     )
-    assert PodLimits(free, SETTINGS).of_pod(free.containers[0], exclusive=False).cpu_burst is None
+    assert PodLimits(free, SETTINGS).of_pod(exclusive=False).cpu_burst is None
 
 
 def test_memory_processes_and_io_are_by_class() -> None:
     guaranteed = pod(same(cpu="1", memory="1Mi"))
     (container,) = guaranteed.containers
-    whole = PodLimits(guaranteed, SETTINGS).of_pod(container, exclusive=False)
+    whole = PodLimits(guaranteed, SETTINGS).of_pod(exclusive=False)
     assert (whole.protection, whole.pids, whole.io_weight) == (Protection(min=MIB), 70, 500)
     best_effort = pod({})
     (container,) = best_effort.containers
-    whole = PodLimits(best_effort, SETTINGS).of_pod(container, exclusive=False)
+    whole = PodLimits(best_effort, SETTINGS).of_pod(exclusive=False)
     assert (whole.protection, whole.pids, whole.io_weight) == (Protection(), 70, 10)
     burstable = pod({"requests": {"memory": "1Mi"}, "limits": {"memory": "3Mi"}})
     (container,) = burstable.containers
     limits = PodLimits(burstable, SETTINGS)
-    assert limits.of_pod(container, exclusive=False).io_weight is None
+    assert limits.of_pod(exclusive=False).io_weight is None
     own = limits.of_container(container, exclusive=False)
     assert own.protection == Protection(low=MIB, high=2 * MIB)
 
@@ -78,7 +78,7 @@ def test_nothing_is_wished_of_a_plain_node() -> None:
     (container,) = one.containers
     limits = PodLimits(one, NodeSettings())
     for found in (
-        limits.of_pod(container, exclusive=False),
+        limits.of_pod(exclusive=False),
         limits.of_container(container, exclusive=False),
     ):
         assert found.protection == Protection()

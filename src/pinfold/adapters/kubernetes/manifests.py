@@ -18,9 +18,14 @@ from pinfold.adapters.kubernetes.files import (
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import unknown_names
 from pinfold.core.classes.resource_class import ResourceClass
+from pinfold.core.pod.annotations import named
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
-from pinfold.core.pod.manifest.workload_fields import annotation_findings, unknown_fields
+from pinfold.core.pod.manifest.workload_fields import (
+    annotation_findings,
+    annotations_above,
+    unknown_fields,
+)
 from pinfold.core.pod.pod import Pod, apply_defaults
 from pinfold.core.quota.counted_pod import CountedPod, new_pod_from_api
 from pinfold.core.quota.quota import ResourceQuota, quota_from_api
@@ -87,8 +92,8 @@ def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
         if number == 0:
             reader.notes.append(f"{path}: nothing in it")
     reader.read_postponed()
-    notes = tuple(printable(note) for note in reader.notes)
     pods = tuple(pod for pod, _ in reader.pods.values())
+    notes = tuple(printable(note) for note in (*reader.notes, *_passed_over(pods, own=own)))
     return Manifests(
         pods,
         notes,
@@ -97,6 +102,16 @@ def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
         tuple(reader.of_classes.classes.values()),
         tuple(reader.of_classes.compute_resources.values()),
     )
+
+
+def _passed_over(pods: Sequence[Pod], *, own: bool) -> Iterator[str]:
+    """What a plan of a kubelet's own configuration says nothing of, once for all pods."""
+    rows = () if own else [row for pod in pods for row in named(pod.annotations).values()]
+    if names := sorted({row.name for row in rows if row.told}):
+        yield (
+            f"annotations {', '.join(names)} of pinfold.dev: planned without them; with a section "
+            "pinfold in the configuration the plan says what would be in force"
+        )
 
 
 class _Reader:
@@ -263,6 +278,8 @@ class _Reader:
             labelled["creationTimestamp"] = created
         pod = self._pod({**template, "metadata": labelled}, f"{path}template.")
         self._tell_unknown(template, f"{path}template.", where)
+        for field in annotations_above(content, f"{path}template."):
+            self.notes.append(f"{where}: {field}; planned without it")
         first = _first_ordinal(kind, holder)
         for index in range(first, first + _count(kind, holder, path)):
             one = f"{name}-{index}"

@@ -38,6 +38,7 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
     ``planned`` is heeded by plans of a node with a section ``pinfold``; a pod for which it cannot
     be read is rejected there.  One that is ``fixed`` says how many CPUs a container owns, and is to
     stay as it was when the pod was created: a quota counts the pod by it.
+    Of one that is ``told`` such plans say what would be in force.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
     of_whole_pod: bool = False
     planned: bool = False
     fixed: bool = False
+    told: bool = False
 
     def key(self, holder: str = POD) -> str:
         """The annotation's key for ``pod`` or ``container.NAME``."""

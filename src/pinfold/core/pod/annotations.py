@@ -77,6 +77,7 @@ SCALE_DOWN_GRACE_PERIOD: Final = Annotation[int | None](
     values=f"seconds, 0 to {MAX_GRACE_PERIOD}",
     unsaid="the node's",
     meaning="How long an application is told before CPUs are taken from it.",
+    told=True,
 )
 RESIZE_BELOW_BASELINE: Final = Annotation(
     name="resize-below-baseline",
@@ -103,6 +104,7 @@ REBALANCE: Final = Annotation[bool | None](
     unsaid="the node's",
     meaning="Whether the container may be moved "
     "[to better CPUs](../how-to/rebalance.md) while it runs.",
+    told=True,
 )
 MIXED_CPUS: Final = Annotation(
     name="mixed-cpus",
@@ -145,6 +147,7 @@ CPU_BURST: Final = Annotation(
     meaning="How much of the quota of a period [may be saved]"
     "(../how-to/isolate-by-qos.md#bursts-above-a-cpu-limit) for a later one.",
     runtimes=("process",),
+    told=True,
 )
 
 LOAD_DRIVEN: Final = Annotation(
@@ -169,6 +172,7 @@ BORROW: Final = Annotation(
     meaning="`false`: a best-effort container keeps to the shared pool "
     "where others borrow what owners leave idle.",
     runtimes=("process",),
+    told=True,
 )
 LEND_CPUS: Final = Annotation(
     name="lend-cpus",
@@ -179,6 +183,7 @@ LEND_CPUS: Final = Annotation(
     meaning="Whether the container's idle CPUs are "
     "[lent to best-effort containers](../how-to/lend-idle-cpus.md).",
     runtimes=("process",),
+    told=True,
 )
 IRQS: Final = Annotation[str | None](
     name="irqs",
@@ -187,6 +192,7 @@ IRQS: Final = Annotation[str | None](
     values=f"`{KEEP_OFF}`, `{ALLOW}`",
     unsaid="the node's",
     meaning="Whether [interrupts](../how-to/interrupts.md) are kept off its exclusive CPUs.",
+    told=True,
 )
 
 
@@ -198,6 +204,7 @@ CACHE: Final = Annotation[str | None](
     unsaid="the node's",
     meaning="Which part [of the caches and of the memory bandwidth]"
     "(../how-to/cache-and-bandwidth.md) a container with exclusive CPUs has.",
+    told=True,
 )
 
 
@@ -210,6 +217,7 @@ LOAD_BALANCE: Final = Annotation(
     meaning="`false`: with the node's `partition: isolated` its threads "
     "[are not balanced](../how-to/scheduling-domains.md) over its CPUs.",
     runtimes=("process",),
+    told=True,
 )
 
 
@@ -271,6 +279,12 @@ def changed_fixed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     rows = ((key, _row_of(key)) for key in changed)
     return [key for key, row in rows if row is not None and row.fixed]
+
+
+def named(mapping: Mapping[Any, Any]) -> dict[str, Annotation[Any]]:
+    """The keys of a mapping that are annotations of the table, whatever they say."""
+    rows = {str(key): _row_of(str(key)) for key in mapping}
+    return {key: row for key, row in rows.items() if row is not None}
 
 
 def _row_of(key: str) -> Annotation[Any] | None:

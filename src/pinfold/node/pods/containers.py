@@ -254,7 +254,7 @@ class PodContainers:
             idle=where.idle,
             mems=where.mems,
             limits=limits.of_container(container, exclusive=exclusive),
-            pod_limits=limits.of_pod(container, exclusive=bool(pod.record.assignments)),
+            pod_limits=limits.of_pod(exclusive=bool(pod.record.assignments)),
             partition=(
                 settings.partition_of(pod.workload.pod.annotations, container.name)
                 if exclusive

@@ -23,7 +23,7 @@ class PodLimits(Struct, frozen=True):
     def of_container(self, container: Container, *, exclusive: bool) -> Limits:
         """Those of one container; ``exclusive``: it has CPUs of its own."""
         own = self._cgroup(container, exclusive=exclusive)
-        limited = self._is_limited(container)
+        limited = self._is_limited
         return Limits(
             cpu_shares=own.cpu_shares,
             cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,
@@ -34,12 +34,12 @@ class PodLimits(Struct, frozen=True):
             protection=self._protection(container, limited=limited),
         )
 
-    def of_pod(self, container: Container, *, exclusive: bool) -> Limits:
-        """Those of the pod, beside those of one of its containers.
+    def of_pod(self, *, exclusive: bool) -> Limits:
+        """Those of the pod, beside those of its containers.
 
         ``exclusive``: some container of the pod has CPUs of its own.
         """
-        settings, limited = self.settings, self._is_limited(container)
+        settings, limited = self.settings, self._is_limited
         whole = pod_cgroup(
             self.pod,
             enforce_cpu_limits=settings.cpu_cfs_quota,
@@ -89,8 +89,10 @@ class PodLimits(Struct, frozen=True):
         # What has no limit is not slowed down on the way to it.
         return found if limited else Protection(found.min, found.low)
 
-    def _is_limited(self, container: Container) -> bool:
-        return not MEMORY_LIMIT.of(self.pod.annotations, container.name)
+    @property
+    def _is_limited(self) -> bool:
+        # One that is for the whole pod says the same of each container.
+        return not MEMORY_LIMIT.of(self.pod.annotations, "")
 
     def _hugepages(self, asked: Mapping[int, int], *, limited: bool) -> dict[int, int]:
         """The limit of every page size of the machine: nothing of those that are not asked for."""

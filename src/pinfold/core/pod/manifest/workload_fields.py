@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pinfold.core.pod.annotations import annotation_problems
+from pinfold.core.pod.annotation import SHOWN
+from pinfold.core.pod.annotations import annotation_problems, named
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.api_fields import POD, Field, Fields, Standing
 from pinfold.core.pod.manifest.names import CONTAINER_LISTS, items
@@ -75,6 +76,13 @@ def annotation_findings(
     ``own`` whether that is of a node with a section ``pinfold``.
     """
     metadata, spec = manifest.get("metadata"), manifest.get("spec")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    for key in named(labels) if isinstance(labels, Mapping) else ():
+        yield Finding(
+            f"{path}metadata.labels.{key[:SHOWN]}",
+            Standing.NOTED,
+            "is an annotation, and no label: write it into metadata.annotations",
+        )
     said = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     if not isinstance(said, Mapping):
         return
@@ -84,6 +92,21 @@ def annotation_findings(
     }
     for key, problem in annotation_problems(said, names, runtime, own=own):
         yield Finding(f"{path}metadata.annotations.{key}", Standing.NOTED, problem)
+
+
+def annotations_above(manifest: Mapping[str, Any], path: str) -> Iterator[Finding]:
+    """Yield Pinfold's annotations of a workload itself; its pods are made of the one at ``path``.
+
+    ``path`` is such as ``spec.template.``.
+    """
+    metadata = manifest.get("metadata")
+    said = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    for key in named(said) if isinstance(said, Mapping) else ():
+        yield Finding(
+            f"metadata.annotations.{key[:SHOWN]}",
+            Standing.NOTED,
+            f"is of the {manifest.get('kind')}, and its pods have those of {path}metadata",
+        )
 
 
 def findings(manifest: Mapping[str, Any], runtime: str) -> Iterator[Finding]:
