@@ -145,8 +145,9 @@ only.
 
 What is noted: an annotation of this domain that is not in this table, a value that it cannot have,
 a container that the pod does not have, an annotation that is not carried out, one that is written
-as a label or at a workload instead of its template, and a device of `near` that is not there. Where: in the answer to the request (`warnings`) and by `pinfold apply`,
-in the notes of `pinfold plan`, and in the agent's log. What cannot be read says nothing; only a
+as a label or at a workload instead of its template, and a device of `near` that is not there.
+Where: in the answer to the request (`warnings`) and by `pinfold apply`, in the notes of
+`pinfold plan`, and in the agent's log. What cannot be read says nothing; only a
 pod whose wish for a place (`near`, `near-policy`, `isolated-cpus`, `smt-isolate`) or for
 `mixed-cpus` cannot be read is rejected, with `InvalidAnnotation`. `plan` gives the answer of a
 kubelet, which knows none of them; of a file with a section `pinfold`, it heeds `isolated-cpus`,

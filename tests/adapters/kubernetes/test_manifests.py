@@ -436,12 +436,15 @@ def test_annotations_at_a_wrong_place_are_noted(write: Write) -> None:
         f"kind: Deployment\nmetadata: {{name: web, labels: {{a: b}}, annotations: {lends}}}\n"
         f"spec: {{replicas: 2, template: {template}}}\n"
     )
+    label, above = read_manifests([path]).notes
     where = f"{path}: document 1 (line 1)"
-    assert read_manifests([path]).notes == (
-        f"{where}: spec.template.metadata.labels.lend-cpus.pinfold.dev/pod: is an annotation, and "
-        "no label: write it into metadata.annotations; planned without it",
-        f"{where}: metadata.annotations.lend-cpus.pinfold.dev/pod: is of the Deployment, and its "
-        "pods have those of spec.template.metadata; planned without it",
+    assert label == (
+        f"{where}: spec.template.metadata.labels.lend-cpus.pinfold.dev/pod: is an annotation, "
+        "and no label: write it into metadata.annotations; planned without it"
+    )
+    assert above == (
+        f"{where}: metadata.annotations.lend-cpus.pinfold.dev/pod: is of the Deployment, and "
+        "its pods have those of spec.template.metadata; planned without it"
     )
 
 
@@ -453,8 +456,9 @@ def test_what_only_an_agent_heeds_is_noted_once_without_its_section(write: Write
         for number in range(3)
     )
     path = write(pods)
-    assert read_manifests([path]).notes == (
-        "annotations irqs, lend-cpus of pinfold.dev: planned without them; with a section pinfold "
-        "in the configuration the plan says what would be in force",
+    (note,) = read_manifests([path]).notes
+    assert note == (
+        "annotations irqs, lend-cpus of pinfold.dev: planned without them; with a section "
+        "pinfold in the configuration the plan says what would be in force"
     )
     assert read_manifests([path], own=True).notes == ()
