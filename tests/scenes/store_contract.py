@@ -282,6 +282,9 @@ async def _check_history(store: Store) -> None:
         assert _times(await store.history(pod=name)) == [95.0, 97.0, 99.0]
         assert _times(await store.history(pod=name, limit=1)) == [95.0]
     assert _times(await store.history(pod="other")) == []
+    assert len(await store.history(kinds=["other", "k"])) == 6
+    assert _times(await store.history(kinds=["k"], pod="ns/1", limit=1)) == [95.0]
+    assert _times(await store.history(kinds=["other"])) == []
     # The number that a caller makes up is of no account; the node's entries have no pod.
     await store.commit(Batch(history=(HistoryEntry(1.0, "node", None, None, "[]", number=-9),)))
     newest, second = await store.history(limit=2)

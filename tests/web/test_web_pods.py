@@ -287,6 +287,17 @@ def test_history_and_explanation(api: Served) -> None:
     for name in ("a", "default/a", "default%2Fa", "uid-a"):
         found = api.ask("GET", f"/v1/history?pod={name}").json["entries"]
         assert [entry["kind"] for entry in found] == ["released", "admitted"], name
+    found = api.ask("GET", "/v1/history?kind=rejected,released&limit=9").json["entries"]
+    assert [entry["kind"] for entry in found] == ["released", "rejected"]
+    asked = ["history", "pod/a", "--kind", "admitted", "--socket", str(api.path)]
+    (line,) = CliRunner().invoke(main, asked).stdout.splitlines()
+    assert "admitted  default/a  " in line
+    assert "CPUs " in line
+    done = CliRunner().invoke(main, [*asked, "-o", "json"])
+    assert [one["kind"] for one in json.loads(done.stdout)["entries"]] == ["admitted"]
+    nothing = CliRunner().invoke(main, ["history", "nobody", "--socket", str(api.path)])
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert api.ask("GET", f"/v1/history?kind={'a,' * 101}").status == 400
     assert api.ask("GET", "/v1/history?pod=nobody").json["entries"] == []
     gone = api.ask("GET", "/v1/explain/default/a").json
     assert (gone["name"], gone["admitted"]) == ("a", True), "of a pod that is gone"

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "delete": "End pods, and wait until they are gone and their CPUs are free.",
     "logs": "Print what a container has written, also one that has ended.",
     "status": "Show who owns which CPU, and how the pods are.",
+    "history": "Print what the agent has decided, moved, lent and repaired; the newest last.",
     "rebalance": "Move containers to better CPUs while they run: "
     "fewer NUMA nodes, caches and cores.",
     "shield": "Move everything else on this machine off some CPUs, until --off or the next reboot.",

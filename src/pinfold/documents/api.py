@@ -130,7 +130,8 @@ class HistoryEntry(Record, frozen=True, kw_only=True):
     at: float
     """Seconds since the epoch."""
     kind: str
-    """Such as ``admitted``, ``rejected``, ``released``, ``ended``, ``drifted``, ``repaired``."""
+    """Such as ``admitted``, ``rejected``, ``released``, ``ended``, ``drifted``, ``repaired``; the
+    reference of the API lists them."""
     pod_uid: str | None
     pod: str | None
     """``NAMESPACE/NAME``; null for what concerns the node."""

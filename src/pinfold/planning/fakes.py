@@ -235,10 +235,12 @@ class MemoryStore:
     async def check(self) -> None:
         """See :class:`pinfold.ports.store.Store`."""
 
-    async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
+    async def history(
+        self, *, pod: str | None = None, kinds: Collection[str] = (), limit: int = 100
+    ) -> Sequence[HistoryEntry]:
         """See :class:`pinfold.ports.store.Store`."""
         found = [e for e in reversed(self.entries) if pod is None or pod in (e.pod, e.pod_uid)]
-        return found[:limit]
+        return [e for e in found if not kinds or e.kind in kinds][:limit]
 
     async def close(self) -> None:
         """See :class:`pinfold.ports.store.Store`."""

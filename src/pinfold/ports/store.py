@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from pinfold.ports.records import Batch, HistoryEntry, Record
@@ -40,8 +40,12 @@ class Store(Protocol):
     async def check(self) -> None:
         """See whether :attr:`problem` is still so; never raises."""
 
-    async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
+    async def history(
+        self, *, pod: str | None = None, kinds: Collection[str] = (), limit: int = 100
+    ) -> Sequence[HistoryEntry]:
         """The newest entries first, of one pod (``namespace/name`` or uid) or of all.
+
+        With ``kinds`` only those of these kinds.
 
         Raises:
             StoreError: it cannot be read.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -38,6 +39,9 @@ from pinfold.web.snapshots import Snapshots
 
 DECISIONS: Final = ("admitted", "rejected")
 """The kinds of history entries that hold a decision about a pod."""
+
+MOST_KINDS: Final = 100
+"""Kinds of entries of the history in one question."""
 
 START_PATIENCE: Final = 30.0
 """Seconds in which a process that is taken over has to be placed."""
@@ -111,12 +115,14 @@ class Handlers:
         """What was decided and repaired, newest first."""
         count = limit(request)
         name = request.query_params.get("pod")
-        store = self._backend.books.store
+        kinds = [one for one in request.query_params.get("kind", "").split(",") if one]
+        if len(kinds) > MOST_KINDS:
+            raise Refusal(400, f"kind: {len(kinds)} kinds; there are fewer")
+        read = partial(self._backend.books.store.history, kinds=kinds, limit=count)
         if name is None or "/" in name:
-            entries = await store.history(pod=name, limit=count)
+            entries = await read(pod=name)
         else:
-            entries = await store.history(pod=f"default/{name}", limit=count)
-            entries = entries or await store.history(pod=name, limit=count)
+            entries = await read(pod=f"default/{name}") or await read(pod=name)
         return Document(history_document(entries))
 
     # ----------------------------------------------------------------------------------- pods

@@ -62,6 +62,10 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "description": "with each container's intervals, 60 at most",
         "schema": {"type": "boolean", "default": False},
     },
+    "kind": {
+        "description": "only entries of these kinds, separated by commas",
+        "schema": {"type": "string"},
+    },
     "limit": {
         "description": "how many entries at most",
         "schema": {

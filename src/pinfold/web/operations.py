@@ -222,7 +222,7 @@ OPERATIONS: Final = (
         "history",
         "What was decided and repaired, newest first",
         (Answer(200, "the entries", History),),
-        query=("pod", "limit"),
+        query=("pod", "kind", "limit"),
     ),
     Operation(
         "GET",

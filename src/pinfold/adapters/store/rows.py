@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from msgspec import UNSET
@@ -58,20 +58,21 @@ def read_generation(database: sqlite3.Connection) -> int:
 
 
 def read_history(
-    database: sqlite3.Connection, pod: str | None, limit: int
+    database: sqlite3.Connection, pod: str | None, kinds: Collection[str], limit: int
 ) -> tuple[HistoryEntry, ...]:
     """The newest entries first.
 
     Raises:
         sqlite3.Error: the file cannot be read.
     """
-    which, values = ("", ()) if pod is None else ("WHERE pod = ?1 OR pod_uid = ?1", (pod,))
+    of_pod = "" if pod is None else "AND (pod = ? OR pod_uid = ?)"
+    of_kind = f"AND kind IN ({','.join('?' * len(kinds))})" if kinds else ""
     # The numbers first: documents are long, and those of older entries need not be read.
     rows = database.execute(
-        "SELECT at, kind, pod_uid, pod, document, number FROM history "  # noqa: S608 - two texts of ours
-        f"WHERE number IN (SELECT number FROM history {which} "
+        "SELECT at, kind, pod_uid, pod, document, number FROM history "  # noqa: S608 - texts of ours
+        f"WHERE number IN (SELECT number FROM history WHERE TRUE {of_pod} {of_kind} "
         f"ORDER BY number DESC LIMIT {max(limit, 0):d}) ORDER BY number DESC",
-        values,
+        (*(() if pod is None else (pod, pod)), *kinds),
     )
     return tuple(HistoryEntry(*row) for row in rows)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -162,9 +162,11 @@ class SQLiteStore:
         """
         await self._in_thread(lambda: self._noting(lambda: self._write(batch)))
 
-    async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
+    async def history(
+        self, *, pod: str | None = None, kinds: Collection[str] = (), limit: int = 100
+    ) -> Sequence[HistoryEntry]:
         """See :class:`pinfold.ports.store.Store`."""
-        return await self._in_thread(lambda: read_history(self._database, pod, limit))
+        return await self._in_thread(lambda: read_history(self._database, pod, kinds, limit))
 
     @property
     def is_new(self) -> bool:

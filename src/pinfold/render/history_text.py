@@ -1,0 +1,154 @@
+"""The history of a node as text: one line an entry, the newest last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from pinfold.documents.api import HistoryEntry
+from pinfold.documents.explanation import Explanation
+from pinfold.documents.history import (
+    CacheGiven,
+    Controlled,
+    Displaced,
+    Drifted,
+    InterruptsKeptOff,
+    Resized,
+    SchedulingDomain,
+    Started,
+    StaysShared,
+    TakenBack,
+)
+from pinfold.documents.move_plan import MovePlan
+from pinfold.render.move_words import moving, owner_name
+
+_T = TypeVar("_T")
+
+
+def render_history(entries: Sequence[HistoryEntry]) -> str:
+    """The entries, of which the newest is the first, with times of this place."""
+    kinds = max((len(one.kind) for one in entries), default=0)
+    return "\n".join(_line(one, kinds) for one in reversed(entries))
+
+
+def _line(entry: HistoryEntry, kinds: int) -> str:
+    at = datetime.fromtimestamp(entry.at).astimezone().isoformat(" ", "seconds")
+    words = "; ".join(filter(None, _words(entry)))
+    return f"{at}  {entry.kind:{kinds}}  {entry.pod or 'node'}  {words}".rstrip()
+
+
+def _words(entry: HistoryEntry) -> Iterator[str]:
+    for form, words in _FORMS:
+        if entry.kind in form and entry.document is not None:
+            kind, tell = words
+            try:
+                yield from tell(msgspec.json.decode(entry.document, type=kind))
+            except msgspec.ValidationError:
+                continue  # one of another agent's, or the other form of this kind
+            return
+
+
+def _decision(told: Explanation) -> Iterator[str]:
+    if not told.admitted:
+        yield f"{told.reason}: {told.message}"
+    for one in told.containers if told.admitted else ():
+        yield f"{one.name}: {f'CPUs {one.cpus}' if one.cpus else 'shared pool'}"
+
+
+def _drifted(told: Drifted) -> Iterator[str]:
+    who = told.container or "the shared pool"
+    outcome = "repaired" if told.repaired else f"not repaired: {told.problem}"
+    yield f"{who} should have {told.expected}, has {told.found}"
+    yield outcome
+
+
+def _started(told: Started) -> Iterator[str]:
+    yield told.start
+
+
+def _displaced(told: Displaced) -> Iterator[str]:
+    where = {"shared": "in the shared pool", "own": "on its own CPUs"}.get(told.place, told.place)
+    yield f"{told.container}: {where}"
+    if told.offline:
+        yield f"CPUs {told.offline} offline"
+    yield told.problem
+
+
+def _controlled(told: Controlled) -> Iterator[str]:
+    yield f"{told.rank}: {told.why}"
+    yield told.problem
+    if told.unsaid:
+        yield f"{told.unsaid} more like it before"
+
+
+def _taken_back(told: TakenBack) -> Iterator[str]:
+    if told.cpus:
+        yield f"lent CPUs {told.cpus}"
+    if told.uncapped:
+        yield "the cap of best-effort containers"
+    yield told.why
+
+
+def _resized(told: Resized) -> Iterator[str]:
+    if told.reason is not None:
+        yield f"{told.container} to {told.cpus} CPUs: {told.reason}: {told.message}"
+    else:
+        yield f"{told.container}: CPUs {told.before or 'shared'} -> {told.after or 'shared'}"
+
+
+def _domain(told: SchedulingDomain) -> Iterator[str]:
+    yield f"{told.container}: partition {told.wished} of CPUs {told.cpus}"
+    yield f"not in force: {told.problem}" if told.problem else f"in force: {told.found}"
+
+
+def _interrupts(told: InterruptsKeptOff) -> Iterator[str]:
+    yield f"{told.kept} are kept off CPUs {told.cpus}, on {told.others}"
+    if told.moved:
+        yield f"moved: {', '.join(told.moved)}"
+    if told.contested:
+        yield f"moved again: {', '.join(told.contested)}"
+
+
+def _stays_shared(told: StaysShared) -> Iterator[str]:
+    yield f"{told.container}: {told.problem}"
+
+
+def _cache(told: CacheGiven) -> Iterator[str]:
+    if told.reason is not None:
+        yield f"{told.container}: {told.reason}: {told.message}"
+    else:
+        yield f"{told.container}: {told.schemata or 'what all others have'}"
+
+
+def _moved(told: MovePlan) -> Iterator[str]:
+    yield told.why
+    for one in moving(told):
+        yield f"{owner_name(one)}: CPUs {one.before or 'shared'} -> {one.after or 'shared'}"
+    if told.problem:
+        yield told.problem
+
+
+def _row(
+    form: type[_T], tell: Callable[[_T], Iterator[str]]
+) -> tuple[type[Any], Callable[..., Iterator[str]]]:
+    return form, tell
+
+
+_FORMS: Final = (
+    (("admitted", "rejected", "adopted"), _row(Explanation, _decision)),
+    (("drifted", "repaired"), _row(Drifted, _drifted)),
+    (("repaired",), _row(Started, _started)),
+    (("displaced", "returned"), _row(Displaced, _displaced)),
+    (("controlled",), _row(Controlled, _controlled)),
+    (("taken-back",), _row(TakenBack, _taken_back)),
+    (("resized", "infeasible"), _row(Resized, _resized)),
+    (("domain",), _row(SchedulingDomain, _domain)),
+    (("interrupts",), _row(InterruptsKeptOff, _interrupts)),
+    (("stays-shared",), _row(StaysShared, _stays_shared)),
+    (("cache",), _row(CacheGiven, _cache)),
+    (("moved", "undone"), _row(MovePlan, _moved)),
+)
+"""Which kinds have which document, and what it says."""
