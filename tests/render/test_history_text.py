@@ -23,8 +23,8 @@ from pinfold.render.history_text import render_history
 
 
 def entry(kind: str, document: Record | None, pod: str | None = "default/db") -> HistoryEntry:
-    raw = None if document is None else msgspec.Raw(msgspec.json.encode(document))
-    return HistoryEntry(number=1, at=0.0, kind=kind, pod_uid="u", pod=pod, document=raw)
+    told = None if document is None else msgspec.to_builtins(document)
+    return HistoryEntry(number=1, at=0.0, kind=kind, pod_uid="u", pod=pod, document=told)
 
 
 @pytest.mark.parametrize(

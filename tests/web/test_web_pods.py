@@ -290,7 +290,9 @@ def test_history_and_explanation(api: Served) -> None:
     found = api.ask("GET", "/v1/history?kind=rejected,released&limit=9").json["entries"]
     assert [entry["kind"] for entry in found] == ["released", "rejected"]
     asked = ["history", "pod/a", "--kind", "admitted", "--socket", str(api.path)]
-    (line,) = CliRunner().invoke(main, asked).stdout.splitlines()
+    done = CliRunner().invoke(main, asked)
+    assert (done.exit_code, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
     assert "admitted  default/a  " in line
     assert "CPUs " in line
     done = CliRunner().invoke(main, [*asked, "-o", "json"])

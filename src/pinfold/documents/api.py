@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from pinfold.documents.plan import PlannedResize
 from pinfold.documents.records import CPUs, Document, Record
@@ -135,7 +135,7 @@ class HistoryEntry(Record, frozen=True, kw_only=True):
     pod_uid: str | None
     pod: str | None
     """``NAMESPACE/NAME``; null for what concerns the node."""
-    document: Annotated[Raw | None, Meta(extra_json_schema={"type": ["object", "null"]})]
+    document: Mapping[str, Any] | None
     """For a decision what ``/v1/explain`` answers."""
 
 

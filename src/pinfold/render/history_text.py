@@ -45,7 +45,7 @@ def _words(entry: HistoryEntry) -> Iterator[str]:
         if entry.kind in form and entry.document is not None:
             kind, tell = words
             try:
-                yield from tell(msgspec.json.decode(entry.document, type=kind))
+                yield from tell(msgspec.convert(entry.document, kind))
             except msgspec.ValidationError:
                 continue  # one of another agent's, or the other form of this kind
             return

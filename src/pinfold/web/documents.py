@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 import msgspec
 from msgspec.structs import asdict
@@ -272,7 +272,8 @@ def history_document(entries: Iterable[HistoryEntry]) -> api.History:
                 kind=entry.kind,
                 pod_uid=entry.pod_uid,
                 pod=entry.pod,
-                document=embedded(entry.document),
+                # As it is on record: what is encoded here is not taken apart before.
+                document=cast("Mapping[str, Any] | None", embedded(entry.document)),
             )
             for entry in entries
         ]
