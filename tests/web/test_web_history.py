@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from pinfold.cli import main
 from tests.scenes.manager_harness import manifest
