@@ -97,8 +97,10 @@ class Team:
             self.check()
         return answer
 
-    async def resize(self, replica: Replica, name: str, cpus: int) -> Charged | Refused | None:
-        """Ask whether a pod may have so many CPUs, and let it."""
+    async def resize(
+        self, replica: Replica, name: str, cpus: int, *, comes: bool = True
+    ) -> Charged | Refused | None:
+        """Ask whether a pod may have so many CPUs; let it unless somebody else is against it."""
         try:
             old = self.cluster.read(PODS, name, "team")
         except NotFoundError:
@@ -108,7 +110,7 @@ class Team:
             UPDATE, counted_pod_from_api(new), counted_pod_from_api(old), subresource="resize"
         )
         answer = await replica.charging.charge("team", request, dry_run=False)
-        if isinstance(answer, Charged):
+        if isinstance(answer, Charged) and comes:
             version = self.cluster.version
             try:
                 self.cluster.update(PODS, new)

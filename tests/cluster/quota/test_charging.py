@@ -57,6 +57,61 @@ def test_a_quota_is_charged_kept_and_given_back() -> None:
     run_virtually(scenario())
 
 
+def test_a_resize_counts_until_somebody_has_counted_anew() -> None:
+    """A second one may be asked for before: what the first asked for is in the pod by then."""
+
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        team = Team(cluster, 6)
+        leader = Replica(cluster, leads=True)
+        await asyncio.sleep(1)
+        await team.create(leader, "a", 2)
+        await asyncio.sleep(1)
+        await leader.end()
+        replica = Replica(cluster)
+        for cpus in (4, 6):
+            assert isinstance(await team.resize(replica, "a", cpus), Charged)
+            assert (team.used, team.held) == (cpus, {"a": cpus})
+        assert await team.create(replica, "b", 1) == refused("b", 1, 6, 6)
+        # What somebody else refuses is in no pod, and is not counted twice.
+        assert isinstance(await team.resize(replica, "a", 1), Charged)
+        assert isinstance(await team.resize(replica, "a", 6), Charged)
+        assert team.used == 6
+        await replica.end()
+
+    run_virtually(scenario())
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 6), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_what_was_let_in_is_in_use_however_long_nobody_counts(
+    asked: list[tuple[str, int, bool]],
+) -> None:
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        team = Team(cluster, 10)
+        leader = Replica(cluster, leads=True)
+        await asyncio.sleep(1)
+        await leader.end()
+        replica = Replica(cluster)
+        for name, cpus, comes in asked:
+            if name in team.pods():
+                await team.resize(replica, name, cpus, comes=comes)
+            else:
+                await team.create(replica, name, cpus, comes=comes)
+            used, pods = team.used, team.pods()
+            assert used is not None
+            assert sum(pods.values()) <= used <= 10
+        await replica.end()
+
+    run_virtually(scenario())
+
+
 def test_who_never_comes_is_charged_for_a_minute() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()

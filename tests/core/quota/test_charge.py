@@ -25,8 +25,8 @@ from pinfold.core.quota.charge import (
 from pinfold.core.quota.claims import ClaimedCPUs, ClaimRules, Claims, claimed_cpus
 from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
 from pinfold.core.quota.in_use import in_use
-from pinfold.core.quota.names import EXCLUSIVE_CPUS
-from pinfold.core.quota.quota import ResourceQuota, quota_from_api
+from pinfold.core.quota.names import EXCLUSIVE_CPUS, IN, PRIORITY_CLASS
+from pinfold.core.quota.quota import ResourceQuota, ScopeRequirement, quota_from_api
 from pinfold.core.quota.reservations import RESERVED_SECONDS, Reservation, counting, reserved
 from pinfold.core.quota.resource_list import add, exceeded, subtract
 from pinfold.core.quota.usage import usage
@@ -227,6 +227,26 @@ def test_a_container_with_a_claim_is_charged_what_is_above_it() -> None:
     assert exclusive(pod, Claims(templates={"ten": 10})) == 2
     assert exclusive(pod, Claims(templates={"ten": 4})) == 8
     assert exclusive(pod) == 12
+
+
+def test_a_quota_that_counts_no_claim_counts_the_pod_in_full() -> None:
+    one = container("c", "4")
+    one["resources"]["claims"] = [{"name": "cpus"}]
+    named = [{"name": "cpus", "resourceClaimName": "four"}]
+    pod = pod_of(containers=[one], resourceClaims=named, priorityClassName="high")
+    known = Claims(claims={"four": 4})
+    quota = quota_of(exclusive="3")
+    high = ScopeRequirement(PRIORITY_CLASS, IN, ("high",))
+    scoped = replace(quota, name="scoped", selector=(high,))
+    claimed = ClaimedCPUs(4)
+    for of, refused_as in ((quota, "claim"), (scoped, "pod")):
+        answers = {
+            "claim": charge_claim([of], "four", claimed, "dra.cpu/cpu"),
+            "pod": charge([of], Request(CREATE, pod), NOW, claims=known),
+        }
+        refused = [name for name, one in answers.items() if isinstance(one, Refused)]
+        assert refused == [refused_as]
+        assert in_use(of, [pod], NOW, known) == {EXCLUSIVE_CPUS: Quantity(4)}
 
 
 # Reservations

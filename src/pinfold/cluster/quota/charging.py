@@ -24,11 +24,15 @@ from pinfold.cluster.quota.known import (
     Reservations,
     swap,
 )
+from pinfold.core.pod.pod import Resources
 from pinfold.core.quota.charge import UPDATE, Charged, Refused, Request, Rules, charge, charge_claim
 from pinfold.core.quota.claims import NO_CLAIMS, ClaimedCPUs, ClaimRules, Claims
+from pinfold.core.quota.counted_pod import CountedPod
 from pinfold.core.quota.names import EXCLUSIVE_CPUS
+from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.resource_list import without_zeros
-from pinfold.core.quota.usage import usage
+from pinfold.core.quota.scopes import ScopeError, matches
+from pinfold.core.quota.usage import usage_of
 from pinfold.core.values.quantity import Quantity
 from pinfold.ports.kubernetes import (
     RESOURCE_CLAIM_TEMPLATES,
@@ -70,27 +74,30 @@ class _Draft:
         self.held = dict(known.reservations.held)
         self.is_changed = False
 
-    def shown_to(self, uid: str, cpus: int) -> tuple[int, bool]:
-        """What is reserved for it already, and whether that is enough."""
-        held = self.held.get(uid)
-        return (held.more, held.cpus >= cpus) if held else (0, False)
+    def shown_to(self, asked: _Asked, claims: Claims, now: float) -> ResourceQuota:
+        """The quota without what is reserved for the same object beside what that counts for.
 
-    def without(self, cpus: int) -> Mapping[str, Quantity]:
-        used = self.used.get(EXCLUSIVE_CPUS)
-        if used is None or not cpus:
-            return self.used
-        left = used - Quantity(cpus)
-        return {**self.used, EXCLUSIVE_CPUS: left if left.sign >= 0 else _ZERO}
+        How much that is changes as the object does: a resize that was let in is in what it counts
+        for as soon as it is stored.
+        """
+        used, held = self.used.get(EXCLUSIVE_CPUS), self.held.get(asked.uid)
+        if used is not None and held is not None:
+            beside = held.cpus - _counts_already(self.known.quota, asked.request, claims, now)
+            left = used - Quantity(max(0, beside))
+            used = left if left.sign >= 0 else _ZERO
+            return replace(self.known.quota, used={**self.used, EXCLUSIVE_CPUS: used})
+        return replace(self.known.quota, used=self.used)
 
-    def charge(self, asked: _Asked, more: int, cpus: int, now: float, reserved: int) -> None:
-        used = self.without(reserved)[EXCLUSIVE_CPUS]
-        self.used = {**self.used, EXCLUSIVE_CPUS: used + Quantity(more)}
+    def charge(self, asked: _Asked, used: Resources, more: int, cpus: int, now: float) -> None:
+        """Take note of ``more`` CPUs beside those ``used``; ``cpus`` are all that it will have."""
+        held = self.held.get(asked.uid)
+        if held is not None and held.cpus >= cpus:
+            return
+        self.used = {**used, EXCLUSIVE_CPUS: used[EXCLUSIVE_CPUS] + Quantity(more)}
         request = asked.request
-        if isinstance(request, Request):
-            held = Held(cpus, more, now, asked.name, PODS, grows=request.operation == UPDATE)
-        else:
-            held = Held(cpus, more, now, asked.name, CLAIMS)
-        self.held[asked.uid] = held
+        is_pod = isinstance(request, Request)
+        grows = isinstance(request, Request) and request.operation == UPDATE
+        self.held[asked.uid] = Held(cpus, now, asked.name, PODS if is_pod else CLAIMS, grows=grows)
         self.is_changed = True
 
     @property
@@ -266,25 +273,38 @@ class Charging:
         """Charge one to the drafts: to all that count it, or to none."""
         asked, claims, now = waiting.asked, waiting.claims, self._now()
         request = asked.request
+        quotas = {name: draft.shown_to(asked, claims, now) for name, draft in drafts.items()}
+        shown = tuple(quotas.values())
         if isinstance(request, Request):
-            total = usage(request.pod, now, claims).get(EXCLUSIVE_CPUS, _ZERO).value()
+            answer = charge(shown, request, now, _RULES, claims)
         else:
-            total = request.claimed.cpus
-        reserved = {name: draft.shown_to(asked.uid, total) for name, draft in drafts.items()}
-        quotas = [
-            replace(draft.known.quota, used=draft.without(reserved[name][0]))
-            for name, draft in drafts.items()
-        ]
-        if isinstance(request, Request):
-            answer = charge(quotas, request, now, _RULES, claims)
-        else:
-            answer = charge_claim(quotas, asked.name, request.claimed, request.capacity)
+            answer = charge_claim(shown, asked.name, request.claimed, request.capacity)
         if isinstance(answer, Refused):
             return answer
         charged = {name: what for name, what in answer.charged.items() if without_zeros(what)}
         if not asked.is_dry_run:
             for name, what in charged.items():
-                had, is_enough = reserved[name]
-                if not is_enough:
-                    drafts[name].charge(asked, what[EXCLUSIVE_CPUS].value(), total, now, had)
+                quota, more = quotas[name], what[EXCLUSIVE_CPUS].value()
+                if isinstance(request, Request):
+                    total = _cpus(quota, request.pod, claims, now)
+                else:
+                    total = request.claimed.cpus
+                drafts[name].charge(asked, quota.used, more, total, now)
         return Charged((), charged)
+
+
+def _counts_already(
+    quota: ResourceQuota, request: Request | _NewClaim, claims: Claims, now: float
+) -> int:
+    """The CPUs that a quota counts for the object as it is stored."""
+    old = request.old_pod if isinstance(request, Request) else None
+    if old is None or not old.resource_version:
+        return 0
+    try:
+        return _cpus(quota, old, claims, now) if matches(quota, old) else 0
+    except ScopeError:
+        return 0  # nobody is charged to it: they are refused
+
+
+def _cpus(quota: ResourceQuota, pod: CountedPod, claims: Claims, now: float) -> int:
+    return usage_of(quota, pod, now, claims).get(EXCLUSIVE_CPUS, _ZERO).value()

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, field
 from pinfold.cluster.quota.known import version_of
 from pinfold.core.pod.annotation import DOMAIN
 from pinfold.core.pod.api import PodError
-from pinfold.core.quota.claims import ClaimRules, Claims, claimed_cpus
+from pinfold.core.quota.claims import NO_CLAIMS, ClaimRules, Claims, claimed_cpus
 from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
 from pinfold.core.quota.names import EXCLUSIVE_CPUS
 from pinfold.core.quota.quota import ResourceQuota
@@ -184,8 +184,8 @@ class Counted:
         found = self._namespaces.get(quota.namespace)
         if found is None:
             return 0
-        claims = self.claims_of(quota.namespace)
-        total = 0 if any(quota.requirements) else sum(cpus for _, cpus in found.claims.values())
+        claims = self._claims_for(quota)
+        total = sum(cpus for _, cpus in found.claims.values()) if quota.counts_claims else 0
         for alike, number in found.alike.items():
             cpus = alike.cpus(now, claims)
             if cpus and matches(quota, alike.pod):
@@ -198,7 +198,7 @@ class Counted:
         if found is None:
             return None
         if (alike := found.pods.get(uid)) is not None:
-            cpus = alike.cpus(now, self.claims_of(quota.namespace))
+            cpus = alike.cpus(now, self._claims_for(quota))
             return cpus if matches(quota, alike.pod) else 0
         return next((cpus for one, cpus in found.claims.values() if one == uid), None)
 
@@ -209,6 +209,9 @@ class Counted:
         return min((end for end in ends if end is not None and end >= now), default=None)
 
     # ------------------------------------------------------------------------------ inside
+
+    def _claims_for(self, quota: ResourceQuota) -> Claims:
+        return self.claims_of(quota.namespace) if quota.counts_claims else NO_CLAIMS
 
     def _put(self, pod: SeenPod) -> set[str]:
         namespace, uid = pod.metadata.namespace, pod.metadata.uid

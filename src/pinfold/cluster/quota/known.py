@@ -38,13 +38,12 @@ Key = tuple[str, str]
 class Held(Struct, frozen=True, omit_defaults=True):
     """CPUs that are reserved for one object, which may not be there yet.
 
-    ``cpus`` are all that it will count for, ``more`` those that it counts for beside what it does
-    already; ``grows``: it is there, and is to be changed.  ``of`` is its resource (``pods``,
-    ``resourceclaims``), ``since`` seconds since 1970.
+    ``cpus`` are all that it will count for, those that it counts for already among them; ``grows``:
+    it is there, and is to be changed.  ``of`` is its resource (``pods``, ``resourceclaims``),
+    ``since`` seconds since 1970.
     """
 
     cpus: int
-    more: int
     since: float
     name: str
     of: str = "pods"

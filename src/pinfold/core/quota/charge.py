@@ -28,7 +28,7 @@ from pinfold.core.quota.resource_list import (
     without_zeros,
 )
 from pinfold.core.quota.scopes import ScopeError, matches, matching_scopes, uncovered
-from pinfold.core.quota.usage import unspecified, usage
+from pinfold.core.quota.usage import unspecified, usage, usage_of
 from pinfold.core.values.quantity import Quantity
 
 CREATE: Final = "CREATE"
@@ -97,14 +97,15 @@ class Refused(Struct, frozen=True):
 class _Asked(Struct, frozen=True):
     """What is to be charged, of whatever kind it is.
 
-    ``grown`` is what it asks for more than before, and ``counted`` whether a quota counted it then.
+    ``grown`` is what it asks for more than before, and ``wanted`` what it asks of a quota for more
+    than that counted before.
     """
 
     resource: str
     name: str
     usage: Resources
     grown: Resources
-    counted: Callable[[ResourceQuota], bool]
+    wanted: Callable[[ResourceQuota], Resources]
     counts: Callable[[ResourceQuota], bool]
     names: Callable[[Collection[str]], tuple[str, ...]]
     unspecified: Callable[[Collection[str]], str]
@@ -146,12 +147,20 @@ def charge(
     if old is None or not old.resource_version:
         # Without a version it is created by the update: it is charged as if it were new.
         old = None
+
+    def wanted(quota: ResourceQuota) -> Resources:
+        of_quota = usage_of(quota, pod, now, claims)
+        # What comes under a quota that did not count it before is charged in full.
+        if old is None or not matches(quota, old):
+            return of_quota
+        return subtract_to_zero(of_quota, usage_of(quota, old, now, claims))
+
     asked = _Asked(
         PODS,
         pod.pod.name,
         total,
         grown=total if old is None else subtract_to_zero(total, usage(old, now, claims)),
-        counted=lambda quota: old is not None and matches(quota, old),
+        wanted=wanted,
         counts=lambda quota: matches(quota, pod),
         names=_own if rules.only_own else matching_resources,
         unspecified=lambda names: unspecified(pod, names),
@@ -177,8 +186,8 @@ def charge_claim(
         name,
         cpus,
         grown=cpus,
-        counted=lambda _: False,
-        counts=lambda quota: not any(quota.requirements) and EXCLUSIVE_CPUS in quota.status_hard,
+        wanted=lambda _: cpus,
+        counts=lambda quota: quota.counts_claims and EXCLUSIVE_CPUS in quota.status_hard,
         names=_own,
         unspecified=lambda _: f"must specify {capacity} for: {missing}" if missing else "",
     )
@@ -211,11 +220,7 @@ def _charge(
         covered.update(names)
     if wrong := negative(asked.usage):
         return refused(f"quota usage is negative for resource(s): {names_as_text(wrong)}")
-    # What comes under a quota that did not count it before is charged in full.
-    wanted = {
-        quota.name: without_zeros(asked.grown if asked.counted(quota) else asked.usage)
-        for quota, _ in counting
-    }
+    wanted = {quota.name: without_zeros(asked.wanted(quota)) for quota, _ in counting}
     if not any(wanted.values() if counting else without_zeros(asked.grown)):
         return Charged(tuple(quotas))
     if without := set(needed) - covered:

@@ -14,7 +14,7 @@ from pinfold.core.quota.names import EXCLUSIVE_CPUS, matching_resources
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.resource_list import add, mask
 from pinfold.core.quota.scopes import matches
-from pinfold.core.quota.usage import usage
+from pinfold.core.quota.usage import usage_of
 from pinfold.core.values.quantity import Quantity
 
 _ZERO: Final = Quantity(0)
@@ -35,7 +35,7 @@ def in_use(
     in_force = quota.with_status({})
     for pod in pods:
         if matches(in_force, pod):
-            used = add(used, mask(usage(pod, now, claims), names))
-    if EXCLUSIVE_CPUS in used and not any(quota.requirements):
+            used = add(used, mask(usage_of(quota, pod, now, claims), names))
+    if EXCLUSIVE_CPUS in used and quota.counts_claims:
         used[EXCLUSIVE_CPUS] += Quantity(sum(claims.claims.values()))
     return used

@@ -58,6 +58,11 @@ class ResourceQuota(Struct, frozen=True):
             yield ScopeRequirement(scope, EXISTS)
         yield from self.selector or ()
 
+    @property
+    def counts_claims(self) -> bool:
+        """Whether claims are charged to it: what is asked of pods, no claim meets."""
+        return not any(self.requirements)
+
     def with_status(self, used: Resources) -> ResourceQuota:
         """The quota in force as its spec says, with this in use."""
         return replace(self, status_hard=self.hard, used=used)

@@ -33,6 +33,7 @@ from pinfold.core.quota.names import (
     PODS,
     REQUESTS,
 )
+from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.resource_list import maximum
 from pinfold.core.values.quantity import Quantity
 
@@ -57,6 +58,16 @@ def usage(pod: CountedPod, now: float, claims: Claims = NO_CLAIMS) -> dict[str, 
     if cpus := exclusive_cpus(pod, claims):
         charged[EXCLUSIVE_CPUS] = Quantity(cpus)
     return charged
+
+
+def usage_of(
+    quota: ResourceQuota, pod: CountedPod, now: float, claims: Claims = NO_CLAIMS
+) -> dict[str, Quantity]:
+    """What a pod counts for in one quota, if that counts it.
+
+    A quota that counts no claims counts the pod's CPUs in full, wherever they come from.
+    """
+    return usage(pod, now, claims if quota.counts_claims else NO_CLAIMS)
 
 
 def unspecified(pod: CountedPod, required: Collection[str]) -> str:
