@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable
 from typing import Any
 
@@ -10,6 +11,7 @@ from pinfold.cluster.quota.charging import Charging
 from pinfold.cluster.quota.known import Quotas, known_quota
 from pinfold.cluster.quota.status import QuotaStatus
 from pinfold.core.quota.charge import CREATE, UPDATE, Charged, Refused, Request
+from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.quota.counted_pod import counted_pod_from_api
 from pinfold.core.quota.names import EXCLUSIVE_CPUS
 from pinfold.planning.fake_cluster import FakeCluster
@@ -40,7 +42,9 @@ def quota(hard: int, name: str = "cpus") -> Object:
 class Replica:
     """One process: it knows the quotas, charges them, and keeps their status while it leads."""
 
-    def __init__(self, cluster: FakeCluster, *, leads: bool = False) -> None:
+    def __init__(
+        self, cluster: FakeCluster, *, leads: bool = False, claims: ClaimRules | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.client = FakeKubernetes(cluster)
         self.problems: list[str] = []
@@ -49,8 +53,12 @@ class Replica:
         def now() -> float:
             return EPOCH + loop.time()
 
-        self.charging = Charging(self.client, self.quotas, now=now)
-        self.status = QuotaStatus(self.client, self.quotas, now=now, report=self.problems.append)
+        self.charging = Charging(self.client, self.quotas, claims=claims, now=now)
+        # On a connection of its own, which may be slower.
+        self.watches = FakeKubernetes(cluster)
+        self.status = QuotaStatus(
+            self.watches, self.quotas, claims=claims, now=now, report=self.problems.append
+        )
         works: list[Awaitable[None]] = [self.quotas.follow()]
         if leads:
             works.append(self.status.run())
@@ -105,7 +113,10 @@ class Team:
             old = self.cluster.read(PODS, name, "team")
         except NotFoundError:
             return None
-        new = old | {"spec": pod(name, cpus)["spec"]}
+        new = copy.deepcopy(old)
+        for one in new["spec"]["containers"]:
+            for amounts in ("requests", "limits"):
+                one["resources"][amounts]["cpu"] = str(cpus)
         request = Request(
             UPDATE, counted_pod_from_api(new), counted_pod_from_api(old), subresource="resize"
         )

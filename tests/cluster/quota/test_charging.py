@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from pinfold.cluster.quota.known import ANNOTATION
 from pinfold.core.quota.charge import CREATE, Charged, Refused, Request
+from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.quota.counted_pod import counted_pod_from_api
 from pinfold.core.quota.names import EXCLUSIVE_CPUS
 from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.planning.fake_kubernetes import FakeKubernetes, Moment
-from pinfold.ports.kubernetes import PODS, RESOURCE_QUOTAS, KubernetesError
+from pinfold.ports.kubernetes import (
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    KubernetesError,
+    Resource,
+)
 from tests.scenes.built_in_quota import built_in_quota
 from tests.scenes.manager_harness import run_virtually
 from tests.scenes.quota_cluster import EPOCH, Replica, Team, pod, quota
@@ -234,6 +241,74 @@ def test_an_api_server_that_is_away_is_an_error() -> None:
     run_virtually(scenario())
 
 
+def gets(replica: Replica) -> list[str]:
+    """What the one who keeps the status asks for, one by one, from now on."""
+    asked: list[str] = []
+
+    def note(verb: str, resource: Resource) -> Moment:
+        if verb == "get":
+            asked.append(resource.plural)
+        return ""
+
+    replica.watches.fails = note
+    return asked
+
+
+def test_a_resize_of_a_pod_with_a_claim_that_never_comes_is_given_back() -> None:
+    """The pod counts for less than its requests, here as at the server."""
+
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        team = Team(cluster, 8)
+        cpus = {"deviceClassName": "dra.cpu", "capacity": {"requests": {"dra.cpu/cpu": "2"}}}
+        claim = {
+            "metadata": {"name": "two", "namespace": "team"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": cpus}]}},
+        }
+        made = pod("a", 4)
+        made["spec"]["resourceClaims"] = [{"name": "two", "resourceClaimName": "two"}]
+        made["spec"]["containers"][0]["resources"]["claims"] = [{"name": "two"}]
+        cluster.create(RESOURCE_CLAIMS, claim)
+        cluster.create(PODS, made)
+        replica = Replica(cluster, leads=True, claims=ClaimRules())
+        await asyncio.sleep(1)
+        assert team.used == 4
+        assert isinstance(await team.resize(replica, "a", 6, comes=False), Charged)
+        assert team.used == 6
+        asked = gets(replica)
+        await asyncio.sleep(59)
+        assert (team.used, asked) == (6, [])
+        await asyncio.sleep(2)
+        assert (team.used, team.held, asked) == (4, {}, ["pods"])
+        await replica.end()
+
+    run_virtually(scenario())
+
+
+def test_a_pod_that_is_not_seen_is_asked_about_seldom() -> None:
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        team = Team(cluster, 8)
+        replica = Replica(cluster, leads=True)
+        await asyncio.sleep(1)
+        replica.watches.watching.clear()
+        asked = gets(replica)
+        await team.create(replica, "a", 3)
+        await asyncio.sleep(660)
+        assert (team.used, team.held) == (3, {"a": 3})
+        assert 10 < len(asked) < 40
+        # What is asked for later has its own minute, whatever became of the first.
+        await team.resize(replica, "a", 5, comes=False)
+        await asyncio.sleep(59)
+        assert (team.used, team.held) == (5, {"a": 5})
+        replica.watches.watching.set()
+        await asyncio.sleep(31)
+        assert (team.used, team.held, replica.problems) == (3, {}, [])
+        await replica.end()
+
+    run_virtually(scenario())
+
+
 def test_no_write_while_nothing_changes() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
@@ -266,12 +341,10 @@ def test_who_counts_from_an_old_watch_writes_nothing() -> None:
         old = Replica(cluster, leads=True)
         await asyncio.sleep(1)
         stalled = old.status
-        # Only pods are not told any more; the quota is.
-        slow = FakeKubernetes(cluster)
-        slow.watching.clear()
         await old.end()
         half = Replica(cluster)
-        half.status._client = slow  # noqa: SLF001 - two connections of one replica
+        # Only pods are not told any more; the quota is.
+        half.watches.watching.clear()
         half.tasks.append(asyncio.ensure_future(half.status.run()))
         await asyncio.sleep(1)
         await team.create(half, "a", 3)
@@ -282,7 +355,7 @@ def test_who_counts_from_an_old_watch_writes_nothing() -> None:
         assert team.used == 3, "the old one counts without the pod, and must not write that"
         assert await team.create(new, "b", 2) == refused("b", 2, 3, 4)
         assert stalled.written == 1
-        slow.watching.set()
+        half.watches.watching.set()
         await asyncio.sleep(1)
         assert team.used == 3
         await asyncio.gather(half.end(), new.end())

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES, Counted, SeenPod
 from pinfold.cluster.quota.known import Held, Key, KnownQuota, Quotas, Reservations, swap
@@ -25,7 +27,7 @@ from pinfold.core.quota.names import EXCLUSIVE_CPUS
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.reservations import RESERVED_SECONDS
 from pinfold.core.quota.scopes import ScopeError, matches
-from pinfold.core.quota.usage import usage
+from pinfold.core.quota.usage import usage_of
 from pinfold.core.values.quantity import Quantity
 from pinfold.ports.kubernetes import PODS as POD_RESOURCE
 from pinfold.ports.kubernetes import (
@@ -43,6 +45,17 @@ _LONGEST_PAUSE: Final = 30.0
 _A_MOMENT: Final = 0.05
 _SOURCES: Final = {PODS: POD_RESOURCE, CLAIMS: RESOURCE_CLAIMS}
 _ZERO: Final = Quantity(0)
+
+
+class _Look(Struct):
+    """When a reservation is asked about, ``since`` tells it from the next one for the same object.
+
+    ``asked`` is how often its object was at the server and not seen here.
+    """
+
+    since: float
+    at: float
+    asked: int = 0
 
 
 class QuotaStatus:
@@ -74,8 +87,7 @@ class QuotaStatus:
         self._due: dict[Key, None] = {}
         self._news = asyncio.Event()
         self._failures: dict[Key, int] = {}
-        self._first_seen: dict[str, float] = {}
-        self._uids: dict[Key, frozenset[str]] = {}
+        self._looks: dict[Key, dict[str, _Look]] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self.written = 0
         """How often a status was written."""
@@ -161,6 +173,7 @@ class QuotaStatus:
         known = self._quotas.get(key)
         if known is None:
             self._failures.pop(key, None)
+            self._looks.pop(key, None)
             return True
         if not self._has_seen_enough(known):
             return False
@@ -202,7 +215,7 @@ class QuotaStatus:
             if there is not None and (there >= held.cpus or not held.grows):
                 # Who counts next has to know of it as well.
                 seen[held.of] = self._counted.versions.get(held.of, 0)
-            elif now < self._ends(uid, held, now) or await self._comes(quota, uid, held, there):
+            elif await self._counts_on(quota, uid, held, there, now):
                 kept[uid] = held
         # From here on nothing is waited for: what came meanwhile is counted, too.
         used = self._counted.total(quota, now) + sum(
@@ -220,9 +233,23 @@ class QuotaStatus:
         self.written += 1
         self._quotas.saw(written.object)
 
-    def _ends(self, uid: str, held: Held, now: float) -> float:
-        """When a reservation ends; one from a clock that is ahead, as if it were of now."""
-        return min(held.since, self._first_seen.setdefault(uid, now)) + RESERVED_SECONDS
+    async def _counts_on(
+        self, quota: ResourceQuota, uid: str, held: Held, there: int | None, now: float
+    ) -> bool:
+        """Whether a reservation counts: its time is not over, or its object comes all the same."""
+        looks = self._looks.setdefault((quota.namespace, quota.name), {})
+        look = looks.get(uid)
+        if look is None or look.since != held.since:
+            # One from a clock that is ahead ends as if it were of now.
+            look = looks[uid] = _Look(held.since, min(held.since, now) + RESERVED_SECONDS)
+        if now < look.at:
+            return True
+        if not await self._comes(quota, uid, held, there):
+            return False
+        # A watch that is behind may take long.
+        look.asked += 1
+        look.at = now + pause_after(look.asked, _FIRST_PAUSE, _LONGEST_PAUSE)
+        return True
 
     async def _comes(self, quota: ResourceQuota, uid: str, held: Held, there: int | None) -> bool:
         """Whether the server has an object that is known here only as it was before."""
@@ -234,17 +261,20 @@ class QuotaStatus:
             return False
         if held.of == CLAIMS:
             return there is None
-        pod = counted_pod_from_api(found)
-        cpus = usage(pod, self._now()).get(EXCLUSIVE_CPUS, _ZERO).value()
+        try:
+            pod = counted_pod_from_api(found)
+        except PodError:
+            return False  # it counts for nothing once it is seen, too
+        claims = self._counted.claims_of(quota.namespace)
+        cpus = usage_of(quota, pod, self._now(), claims).get(EXCLUSIVE_CPUS, _ZERO).value()
         return matches(quota, pod) and cpus > (there or 0)
 
-    def _plan(self, known: KnownQuota, kept: Mapping[str, Held], now: float) -> None:
+    def _plan(self, known: KnownQuota, kept: Collection[str], now: float) -> None:
         """Look again when a reservation or a pod ends by itself."""
-        of_quota = self._uids.get(known.key, frozenset())
-        for uid in of_quota - kept.keys():
-            self._first_seen.pop(uid, None)
-        self._uids[known.key] = frozenset(kept)
-        ends = [self._ends(uid, held, now) for uid, held in kept.items()]
+        looks = self._looks.pop(known.key, {})
+        if kept:
+            self._looks[known.key] = {uid: looks[uid] for uid in kept}
+        ends = [looks[uid].at for uid in kept]
         if (end := self._counted.next_end(known.quota.namespace, now)) is not None:
             ends.append(end + _A_MOMENT)
         if ends:
