@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.admission.model import NodeError
 from pinfold.core.kubelet.node_config import NodeConfig as Config
-from pinfold.core.kubelet.own_policies import OWN_POLICIES, OwnPolicies
+from pinfold.core.kubelet.own_policies import OWN_POLICIES, LoadDrivenOptions, OwnPolicies
 from pinfold.core.pod.named import UnknownPodError
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.planning.explain import explain_pod
@@ -291,3 +291,20 @@ def test_of_two_pods_of_one_name_none_is_explained() -> None:
     with pytest.raises(UnknownPodError, match=r"several pods 'a'; say which one: default/a, zz/a"):
         explain_pod(planner, [one, two], "a")
     assert explain_pod(planner, [one, two], "zz/a").decision.pod is two
+
+
+def test_cpus_by_load_are_charged_and_not_held() -> None:
+    own = OwnPolicies(load_driven=LoadDrivenOptions(use=True))
+    reserved = CPUSet([0])
+    config = NodeConfig(cpu_manager_policy="dynamic", reserved_system_cpus=reserved, own=own)
+    planner = Planner(parse_short_form("1s4c2t"), config)
+    feed = replace(guaranteed("feed", "4"), annotations={"load-driven.pinfold.dev/pod": "true"})
+    pods = [feed, guaranteed("model", "4")]
+    (told,) = explain_pod(planner, pods, "feed").containers
+    assert told.cpus is None
+    assert told.constraint.startswith("shared pool, 4 CPUs charged and not held: nobody else")
+    assert "best fit" not in told.constraint
+    (told,) = explain_pod(planner, pods, "model").containers
+    assert told.constraint.endswith(
+        "cpu: 3 free at NUMA node 0; 4 more are charged by load, not held"
+    )

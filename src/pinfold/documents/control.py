@@ -69,6 +69,12 @@ class LoadDrivenContainer(Record, frozen=True, kw_only=True):
     """How many others are not admitted on while it shares; which ones is open."""
     why: str
     """What its load asks for, and what that waits for; empty where it is as it should be."""
+    since: float | None = None
+    """Since when it is where it is, in seconds since the epoch; null: since it began."""
+    because: str = ""
+    """Why it is where it is."""
+    until: str = ""
+    """What would bring it to the other side, with the options that say so."""
 
 
 class Parked(Record, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
+from pinfold.documents.control import LoadDrivenContainer
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import CPUs, Document, MemoryBlock, QOSClass, Record
 
@@ -59,6 +60,8 @@ class ExplainedContainer(Record, frozen=True, kw_only=True):
     """What it was given beside CPUs, as in a plan."""
     devices: Mapping[str, Sequence[str]] = {}
     """The ids of its devices by extended resource."""
+    by_load: LoadDrivenContainer | UnsetType = UNSET
+    """Only of a pod that an agent runs: how a container that has its CPUs by load has them now."""
 
 
 class Ended(Record, frozen=True, kw_only=True):

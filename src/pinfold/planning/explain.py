@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import UNSET, Struct
 
-from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.admission import Decision, NodeState, charged
 from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.moves import NO_NAMES, rebalance_document
 from pinfold.admission.quota import FORBIDDEN
@@ -149,7 +149,13 @@ class _Constraint(Struct, frozen=True):
             return self._why_refused(merge, wanted) + self._isolated_left(container, merge)
         if not decision.admitted:
             return f"{describe_wants(wanted)} asked for" if wanted else "nothing of its own"
-        if CPU in wanted:
+        if container.name in decision.load_driven:
+            wanted = {name: amount for name, amount in wanted.items() if name != CPU}
+            outcome = (
+                f"shared pool, {asked} CPU{'s' * (asked != 1)} charged and not held: nobody else "
+                "is admitted on so many, and it gets them while its load asks for them"
+            )
+        elif CPU in wanted:
             plural = "s" * (asked != 1)
             outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
             if container.name in decision.pod.mixed:
@@ -229,11 +235,16 @@ class _Constraint(Struct, frozen=True):
 
     def _left(self, wanted: Wants) -> str:
         planner = self.planner
+        seen = charged(planner.node, self.state)
         told = (
-            (name, describe_left(planner.view, planner.node, self.state, (name, amount)))
+            (name, describe_left(planner.view, planner.node, seen, (name, amount)))
             for name, amount in wanted.items()
         )
-        return "".join(f"; {resource}: {left}" for resource, left in told if left)
+        left = "".join(f"; {resource}: {left}" for resource, left in told if left)
+        by_load = len(self.state.ledger.default - seen.ledger.default)
+        if CPU in wanted and by_load:
+            left += f"; {by_load} more {'is' if by_load == 1 else 'are'} charged by load, not held"
+        return left
 
 
 def _in_message(resource: str) -> str:

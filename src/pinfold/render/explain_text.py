@@ -53,6 +53,8 @@ class ContainerExplanation(Struct, frozen=True):
     cpus: CPUSet | None = None
     steps: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
+    now: tuple[str, ...] = ()
+    """How a container has its CPUs now that has them by load."""
 
 
 class ExplainView(Struct, frozen=True):
@@ -137,6 +139,8 @@ def _container(container: ContainerExplanation, style: Style) -> Iterator[Line]:
         yield from _hanging(f"    {number}. ", step, style, "dim")
     for number, extra in enumerate(container.extras):
         yield from _fact("also" if number == 0 else "", extra, style, "good")
+    for number, text in enumerate(container.now):
+        yield from _fact("now" if number == 0 else "", text, style)
 
 
 def _hints(providers: Sequence[ProviderHints], style: Style) -> Iterator[Line]:

@@ -17,9 +17,11 @@ from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import iter_bits
 from pinfold.documents import api
 from pinfold.documents import status as form
+from pinfold.documents.control import Control
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import MemoryBlock
 from pinfold.node.admitted_pod import AdmittedPod
+from pinfold.node.control.telling import load_driven_containers
 from pinfold.node.counters import Counters, Durations
 from pinfold.node.nri.runtime_pod import ran_shared
 from pinfold.node.observation.observer import Observation
@@ -98,6 +100,22 @@ class Documents:
         if active is not None:
             return _alone(self._active(active, str(self._books.view.pool)))
         return _alone(self._ended(table.ended[uid]))
+
+    def explained(
+        self, entry: HistoryEntry, document: msgspec.Raw, control: Control | msgspec.UnsetType
+    ) -> object:
+        """A recorded decision, with how containers have their CPUs now that have them by load."""
+        books, uid = self._books, entry.pod_uid
+        if uid not in books.view.state.load_driven:
+            return document
+        told = (control and control.load_driven) or load_driven_containers(books, None)
+        now = {one.container: one for one in told}
+        found = msgspec.json.decode(document)
+        for container in found["containers"]:
+            name = f"{entry.pod}/{container['name']}"
+            if name in now:
+                container["by_load"] = now[name]
+        return found
 
     def containers(self, uid: str) -> tuple[tuple[str, str], ...]:
         """Name and kind of each container of a pod that there is."""

@@ -215,11 +215,11 @@ class Handlers:
         name = _named(request)
         entry = await self._newest_decision(name)
         document = None if entry is None else embedded(entry.document)
-        if document is None:
+        if entry is None or document is None:
             raise Refusal(
                 404, f"no decision about a pod {name} is recorded", "GET /v1/history lists what is"
             )
-        return Document(document)
+        return Document(self._documents.explained(entry, document, self._backend.about().control))
 
     async def _newest_decision(self, name: str) -> HistoryEntry | None:
         # A pod that drifts has many entries after the one that is looked for.

@@ -282,3 +282,42 @@ def test_thresholds_without_a_dead_band_are_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="demoteUsage 70% must be less"):
         msgspec.convert({"demoteUsage": "70%"}, LoadDrivenOptions)
     msgspec.convert({"demoteUsage": "69%"}, LoadDrivenOptions)
+
+
+def test_what_changes_it_is_said_in_the_options_words() -> None:
+    options = LoadDrivenOptions(use=True, promote_throttled="0%", most_cpus=8)
+    controller = LoadDriven(options)
+    assert controller.promoted_at(2, "schedstat") == (
+        "CPUs of its own once it uses 1.40 of its 2 CPUs (promoteUsage 70%), or its threads wait "
+        "for a CPU so long in each second (promoteWait 200ms), for promoteAfter 3s and after "
+        "minShared 10s, within mostCpus 8"
+    )
+    pressure = LoadDriven(LoadDrivenOptions(use=True)).promoted_at(2, "cpu.pressure")
+    assert "promotePressure 20%" in pressure
+    assert "promoteThrottled 20%" in pressure
+    assert "promoteWait" not in pressure
+    assert "wait" not in controller.promoted_at(2, "")
+    assert controller.demoted_at(2, 1.9) == (
+        "the shared pool once it uses less than 0.60 of its 2 CPUs (demoteUsage 30%, and half of "
+        "the 1.90 with which it was promoted), for demoteAfter 30s and after minExclusive 1m"
+    )
+    assert "half of what it was seen to use" in controller.demoted_at(2, None)
+
+
+@pytest.mark.parametrize(("busy", "back_below"), [(3.6, 1.2), (3.0, 1.2), (2.0, 1.0)])
+def test_it_moves_at_the_figures_that_are_said(busy: float, back_below: float) -> None:
+    options = LoadDrivenOptions(use=True, promote_usage="50%")
+    assert "uses 2.00 of its 4 CPUs" in LoadDriven(options).promoted_at(4, "")
+    assert f"less than {back_below:.2f} of its 4" in LoadDriven(options).demoted_at(4, busy)
+    for last, sides in ((back_below + 0.05, 1), (back_below - 0.05, 2)):
+        node = SimulatedNode(options, 8, seed=1)
+        demand = {0: 1.95, 100: busy, 200: last}
+
+        def wants(at: float, demand: dict[int, float] = demand) -> float:
+            return demand[max(begin for begin in demand if begin <= at)]
+
+        node.start(Owner("a", "c"), Work(4, wants))
+        node.run(100)
+        assert node.moves == []
+        node.run(400)
+        assert len(node.moves) == sides, node.moves

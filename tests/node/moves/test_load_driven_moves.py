@@ -16,9 +16,10 @@ from pinfold.core.controllers.seen import Seen
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.observation.rates import Load
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.control import LoadDrivenContainer
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop
-from pinfold.node.control.telling import control_document
+from pinfold.node.control.telling import control_document, load_driven_containers
 from pinfold.node.pod_resources import pod_resources
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import ContainerKey
@@ -127,6 +128,35 @@ def test_what_the_next_decision_needs_is_on_record() -> None:
         await node.promote()
         assert node.has() == {}
         assert node.by_record().uptime == after.uptime
+
+    run(scenario)
+
+
+def test_how_it_has_its_cpus_is_told() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        def told(*, decides: bool = True) -> LoadDrivenContainer:
+            control = Control("load-driven", LoadDriven(OPTIONS), {}, node.by_load.carry_out)
+            loop = ControlLoop(lambda: look(node.books), node.manager.rebalancing.budget, [control])
+            (one,) = load_driven_containers(node.books, loop if decides else None)
+            return one
+
+        await node.admit(by_load("a", "2"))
+        one = told()
+        assert (one.cpus, one.charged, one.since, one.because) == ("", 2, None, "it begins so")
+        assert one.until.startswith("CPUs of its own once it uses 1.40 of its 2 CPUs")
+        await node.promote()
+        one = told()
+        assert (one.cpus, one.charged, one.since) == ("2-3", 0, node.by_record().at)
+        assert one.because == "it used 1.25 of 2 CPUs when its load asked for it"
+        assert one.until.startswith("the shared pool once it uses less than 0.60 of its 2 CPUs")
+        promoted = one.since
+        await node.demote()
+        one = told()
+        assert (one.charged, one.because) == (2, "its load had fallen")
+        assert one.since is not None
+        assert promoted is not None
+        assert one.since > promoted
+        assert "loadDriven.use" in told(decides=False).until
 
     run(scenario)
 
@@ -240,6 +270,38 @@ def test_a_refusal_of_the_kernel_leaves_it_where_it_was() -> None:
                     await node.promote()
             await (node.promote() if promoted else node.demote())
             node.check()
+
+    run(scenario)
+
+
+def test_why_it_stays_in_the_pool_is_told() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "2"))
+        await node.admit(by_load("b", "5"))
+        node.cgroups.online -= CPUSet([6, 7])
+        await node.books.set_offline(CPUSet([6, 7]))
+        assert await node.promote("b") == ""
+        at = 0.0
+
+        def seen() -> Seen:
+            found = look(node.books)
+            return replace(
+                found,
+                at=at,
+                containers={A: replace(found.containers[A], load=Load(1.0, usage=1.9))},
+            )
+
+        control = Control("load-driven", LoadDriven(OPTIONS), {}, node.by_load.carry_out)
+        loop = ControlLoop(seen, node.manager.rebalancing.budget, [control])
+        for _ in range(30):
+            at += 1
+            await loop.tick()
+        (one,) = (o for o in load_driven_containers(node.books, loop) if o.charged)
+        asks = "it uses 1.90 of 2 CPUs (95%), promoteUsage is 70%; no CPUs fit it: "
+        assert one.why.startswith(asks)
+        assert "not enough cpus available" in one.why
+        node.cgroups.online |= CPUSet([6, 7])
+        await node.books.set_offline(CPUSet())
 
     run(scenario)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Final
 
 from pinfold.cli.views.node import ENDED, alignment
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.control import LoadDrivenContainer
 from pinfold.documents.explanation import (
     MEMORY_MANAGER,
     Ended,
@@ -79,7 +81,22 @@ def _container(container: ExplainedContainer, topology: CPUTopology | None) -> C
         cpus=None if container.cpus is None else CPUSet.parse(container.cpus),
         steps=tuple(_step(step, topology) for step in container.steps),
         extras=tuple(extras(container.memory, container.devices)),
+        now=tuple(_by_load(container.by_load)) if container.by_load else (),
     )
+
+
+def _by_load(now: LoadDrivenContainer) -> Iterator[str]:
+    """Where a container is that has its CPUs by load, why and since when, and what changes it."""
+    where = f"CPUs {now.cpus} of its own"
+    if not now.cpus:
+        where = f"shared pool, {now.charged} CPU{'s' * (now.charged != 1)} charged and not held"
+    since = "since its start"
+    if now.since is not None:
+        since = f"since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now.since))}"
+    yield f"{where}, {since}: {now.because}"
+    if now.why:
+        yield f"its load asks for a change: {now.why}"
+    yield f"next: {now.until}"
 
 
 def _provider(answer: Hints) -> Iterator[ProviderHints]:

@@ -196,6 +196,52 @@ class LoadDriven(Struct, frozen=True):
             )
         return ""
 
+    def promoted_at(self, count: int, wait_source: str) -> str:
+        """When a container of ``count`` CPUs that shares gets its own, in the options' words.
+
+        ``wait_source`` is where waits are from, see :class:`~.seen.Seen`.
+        """
+        options = self.options
+        usage = percent(options.promote_usage) * count
+        used = f"uses {usage:.2f} of its {count} CPUs (promoteUsage {options.promote_usage})"
+        causes = [used]
+        if wait_source == "cpu.pressure":
+            causes.append(
+                "some thread of it waits for a CPU that share of the time "
+                f"(promotePressure {options.promote_pressure})"
+            )
+        elif wait_source:
+            causes.append(
+                "its threads wait for a CPU so long in each second "
+                f"(promoteWait {options.promote_wait})"
+            )
+        if percent(options.promote_throttled):
+            causes.append(
+                "its quota stops it in that share of the periods "
+                f"(promoteThrottled {options.promote_throttled})"
+            )
+        bounds = {"mostCpusPerPod": options.most_cpus_per_pod, "mostCpus": options.most_cpus}
+        within = " and ".join(f"{name} {most}" for name, most in bounds.items() if most)
+        return (
+            f"CPUs of its own once it {', or '.join(causes)}, for promoteAfter "
+            f"{options.promote_after} and after minShared {options.min_shared}"
+            + (f", within {within}" if within else "")
+        )
+
+    def demoted_at(self, count: int, promoted_with: float | None) -> str:
+        """When a container gives its ``count`` CPUs back, in the options' words."""
+        options = self.options
+        least = percent(options.demote_usage) * count
+        half = "half of what it was seen to use"
+        if promoted_with is not None:
+            half = f"half of the {promoted_with:.2f} with which it was promoted"
+            least = min(least, promoted_with * _FELL)
+        return (
+            f"the shared pool once it uses less than {least:.2f} of its {count} CPUs (demoteUsage "
+            f"{options.demote_usage}, and {half}), for demoteAfter {options.demote_after} and "
+            f"after minExclusive {options.min_exclusive}"
+        )
+
     def _held_up(self, watch: Watch) -> str:
         """What a container that should be on the other side still waits for."""
         options = self.options

@@ -133,6 +133,11 @@ class ControlLoop:
         ``nothing`` (there was nothing to do), ``failed``, ``refused``."""
 
     @property
+    def wait_source(self) -> str:
+        """Where waits are from, see :class:`~pinfold.core.controllers.seen.Seen`."""
+        return "" if self._observation is None else self._observation.wait_source
+
+    @property
     def memories(self) -> Mapping[str, Any]:
         """What the controllers remember, by their names."""
         return self._memories

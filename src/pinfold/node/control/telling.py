@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from typing import Final, TypedDict
 
-from pinfold.core.controllers.load_driven import Watches
+from pinfold.core.controllers.load_driven import LoadDriven, Watches
 from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.moves.gathering import idle_parts
 from pinfold.core.moves.owners import Owner
@@ -22,12 +22,19 @@ from pinfold.documents.control import (
 from pinfold.documents.history import Controlled
 from pinfold.node.books import Books
 from pinfold.node.control.loop import ControlLoop, Decision
+from pinfold.node.view import Reader
 from pinfold.ports.errors import PortError
+from pinfold.ports.records import ByLoad
 
 PER_HOUR: Final = 60
 """Entries of one rank within an hour; CPUs may be lent and taken back every few seconds."""
 
 _HOUR: Final = 3600.0
+
+_NOBODY_DECIDES: Final = (
+    "nothing while this agent runs: it gives no CPUs by load (loadDriven.use, and cpuManagerPolicy "
+    "dynamic)"
+)
 
 
 def control_document(
@@ -51,7 +58,9 @@ def control_document(
         refused=refused,
         lending=lending,
         parked=_parked(books, loop.memories),
-        load_driven=_load_driven(books, loop.memories.get(Rank.LOAD_DRIVEN.word)),
+        load_driven=load_driven_containers(books, loop)
+        if Rank.LOAD_DRIVEN.word in loop.memories
+        else None,
     )
 
 
@@ -65,23 +74,56 @@ def _parked(books: Books, memories: Mapping[str, object]) -> Parked | None:
     return Parked(cpus=str(idle), cores=found.cores, packages=found.packages)
 
 
-def _load_driven(books: Books, watches: Watches | None) -> list[LoadDrivenContainer] | None:
-    if watches is None:
-        return None
-    state, found = books.view.state, []
-    for uid, one in state.load_driven.items():
-        for name, count in one.counts().items():
-            owner, cpus = Owner(uid, name), state.ledger.cpus_of(uid, name)
-            watch = watches.get(owner)
+def load_driven_containers(books: Reader, loop: ControlLoop | None) -> list[LoadDrivenContainer]:
+    """How each container that has its CPUs by load has them now; None: nobody decides by load."""
+    name = Rank.LOAD_DRIVEN.word
+    controls = () if loop is None else loop.controls
+    controller = next((one.controller for one in controls if one.name == name), None)
+    watches: Watches = {} if loop is None else loop.memories.get(name, {})
+    waits = {
+        owner: one.reason
+        for one in (() if loop is None else loop.waiting())
+        if one.proposal.rank is Rank.LOAD_DRIVEN
+        for owner in one.proposal.owners
+    }
+    found = []
+    for uid, one in books.view.state.load_driven.items():
+        known = books.view.pods.active[uid].record.load_driven
+        for container, count in one.counts().items():
+            owner = Owner(uid, container)
+            cpus = books.view.state.ledger.cpus_of(*owner)
+            watch, by_load = watches.get(owner), known.get(container, ByLoad())
+            why = "" if watch is None else watch.why
+            if (reason := waits.get(owner)) is not None:
+                why = "; ".join(filter(None, (why, reason)))
+            until = _NOBODY_DECIDES
+            if isinstance(controller, LoadDriven) and loop is not None:
+                until = (
+                    controller.promoted_at(count, loop.wait_source)
+                    if cpus is None
+                    else controller.demoted_at(count, by_load.used)
+                )
             found.append(
                 LoadDrivenContainer(
                     container=full_name(books, owner),
                     cpus="" if cpus is None else str(cpus),
                     charged=count if cpus is None else 0,
-                    why="" if watch is None else watch.why,
+                    why=why,
+                    since=by_load.at or None,
+                    because=_because(by_load, count, shares=cpus is None),
+                    until=until,
                 )
             )
     return found
+
+
+def _because(known: ByLoad, count: int, *, shares: bool) -> str:
+    """Why a container is where it is, as far as that is on record."""
+    if shares:
+        return "its load had fallen" if known.at else "it begins so"
+    if known.used is None:
+        return "its load asked for it, with which usage is not on record"
+    return f"it used {known.used:.2f} of {count} CPUs when its load asked for it"
 
 
 class _Proposed(TypedDict):
@@ -105,7 +147,7 @@ def containers_of(books: Books, proposal: Proposal) -> list[str]:
     return sorted(full_name(books, owner) for owner in proposal.owners)
 
 
-def full_name(books: Books, owner: Owner) -> str:
+def full_name(books: Reader, owner: Owner) -> str:
     """``namespace/pod/container``; of a pod that has gone its uid."""
     pod = books.view.pods.active.get(owner.pod_uid)
     name = owner.pod_uid if pod is None else pod.name
