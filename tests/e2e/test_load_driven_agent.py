@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,18 @@ OPTIONS = {
     "minShared": "1s",
     "minExclusive": "1s",
 }
-WORK = (
-    "while :; do if [ -e {flag} ]; then :; else sleep 0.2; "
-    "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; fi; done"
-)
-"""At rest it uses some per cent of a CPU all the same: an agent that has started anew knows what it
-was promoted with."""
+WORK = """
+import pathlib, sys, time
+busy = pathlib.Path(sys.argv[1])
+while True:
+    if not busy.exists():
+        time.sleep(0.2)
+        until = time.process_time() + 0.01
+        while time.process_time() < until:
+            pass
+"""
+"""At rest it uses 5% of a CPU all the same, however slow that is: an agent that has started anew
+knows what it was promoted with."""
 
 
 @pytest.fixture
@@ -43,7 +50,7 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
         one.clean_up()
 
 
-def pod(name: str, cpu: str, command: str, **annotations: str) -> dict[str, Any]:
+def pod(name: str, cpu: str, command: list[str], **annotations: str) -> dict[str, Any]:
     limits = {"cpu": cpu, "memory": "64Mi"}
     return {
         "kind": "Pod",
@@ -54,7 +61,7 @@ def pod(name: str, cpu: str, command: str, **annotations: str) -> dict[str, Any]
             "containers": [
                 {
                     "name": "main",
-                    "command": ["sh", "-c", command],
+                    "command": command,
                     "resources": {"limits": limits, "requests": limits},
                 }
             ],
@@ -78,7 +85,7 @@ def quota(agent: AgentProcess) -> str:
 def test_busy_is_promoted_and_rest_is_demoted(agent: AgentProcess, tmp_path: Path) -> None:
     flag = tmp_path / "busy"
     annotation = {"load-driven.pinfold.dev/pod": "true"}
-    agent.apply(pod("feed", "1", WORK.format(flag=flag), **annotation))
+    agent.apply(pod("feed", "1", [sys.executable, "-c", WORK, str(flag)], **annotation))
     pid, everything = agent.pids("feed")["main"], CPUSet(os.sched_getaffinity(0))
     eventually(lambda: allowed(pid), everything - CPUSet([0]) or everything)
     shared = allowed(pid)
