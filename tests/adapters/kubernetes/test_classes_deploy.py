@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from cel_expr_python import cel  # type: ignore[import-untyped] # it says nothing of its types
-from cel_expr_python.ext import (  # type: ignore[import-untyped] # it says nothing of its types
-    ext_optional,
-    ext_strings,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator
@@ -26,38 +21,10 @@ from pinfold.core.classes.api import (
     compute_resource_from_api,
 )
 from pinfold.core.classes.compute_resource import compute_resource_name
-from pinfold.core.values.quantity import Quantity, QuantityError
 from tests.roots import ROOT
+from tests.scenes.cel_rules import evaluated
 
 FOLDER = ROOT / "deploy" / "kubernetes" / "classes"
-
-
-def is_quantity(text: str) -> bool:
-    try:
-        Quantity.parse(text)
-    except QuantityError:
-        return False
-    return True
-
-
-IS_QUANTITY = cel.FunctionDecl(
-    "isQuantity", [cel.Overload("is_quantity", cel.Type.BOOL, [cel.Type.STRING], impl=is_quantity)]
-)
-SEEN = ("self", "oldSelf", "object", "oldObject", "request", "variables")
-ENVIRONMENT = cel.NewEnv(
-    variables=dict.fromkeys(SEEN, cel.Type.DYN),
-    extensions=[
-        ext_optional.ExtOptional(),
-        ext_strings.ExtStrings(),
-        cel.CelExtension("quantities", [IS_QUANTITY]),
-    ],
-)
-
-
-def evaluated(expression: str, **data: Any) -> Any:
-    found = ENVIRONMENT.compile(expression).eval(data=data)
-    assert found.type() != cel.Type.ERROR, found.value()
-    return found.value()
 
 
 def documents(name: str) -> list[dict[str, Any]]:

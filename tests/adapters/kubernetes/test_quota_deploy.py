@@ -9,16 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.cli import main
 from pinfold.cluster.quota.certificate_keeper import Names
-from pinfold.cluster.quota.review import CLAIM_GROUP, CLAIMS, PODS, TEMPLATES
+from pinfold.cluster.quota.review import (
+    CLAIM_GROUP,
+    CLAIMS,
+    PODS,
+    TEMPLATES,
+    Denied,
+    PodAsked,
+    review,
+)
 from pinfold.cluster.quota.rights import RIGHTS, Right
+from pinfold.core.pod.annotations import ANNOTATIONS
+from pinfold.core.quota.claims import ClaimRules
+from pinfold.documents.admission_review import AdmissionRequest
 from pinfold.web.webhook.app import DEADLINE, PATH
 from tests.roots import ROOT
+from tests.scenes.cel_rules import evaluated
+from tests.scenes.webhook_world import pod
+from tests.scenes.webhook_world import review as asked_review
 
 QUOTA = ROOT / "deploy" / "kubernetes" / "quota"
 OVERLAYS = sorted((QUOTA / "overlays").iterdir())
@@ -40,7 +57,7 @@ def the(folder: Path, kind: str) -> dict[str, Any]:
     return found
 
 
-def given(folder: Path) -> set[tuple[str, str, str, bool, bool]]:
+def granted(folder: Path) -> set[tuple[str, str, str, bool, bool]]:
     """The rights that the roles of a folder give, all of them bound to the service account."""
     found = documents(folder)
     roles = {(one["kind"], one["metadata"]["name"]): one for one in found if "rules" in one}
@@ -73,7 +90,7 @@ def listed(rights: Iterable[Right]) -> set[tuple[str, str, str, bool, bool]]:
 @pytest.mark.parametrize("component", RIGHTS)
 def test_rights_are_the_requests_that_are_made(component: str) -> None:
     folder = QUOTA / "components" / component if component else QUOTA / "base"
-    assert given(folder) == listed(RIGHTS[component])
+    assert granted(folder) == listed(RIGHTS[component])
 
 
 def test_names_of_what_may_be_written_are_those_of_the_program() -> None:
@@ -125,6 +142,64 @@ def test_the_webhook_asks_for_what_is_charged() -> None:
         (CLAIM_GROUP, CLAIMS, "CREATE"),
         (CLAIM_GROUP, TEMPLATES, "CREATE"),
     }
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A pod before and after an update; what a quota looks at is changed, or is not."""
+    rows = st.sampled_from([*ANNOTATIONS])
+    keys = rows.map(lambda row: row.key()) | rows.map(lambda row: row.key("container.main"))
+    said = st.none() | st.dictionaries(
+        keys | st.just("example.com/a"), st.sampled_from(["true", "false"]), max_size=3
+    )
+    found = []
+    for _ in range(2):
+        one = pod(resourceVersion="7", labels=draw(st.sampled_from([{}, {"a": "b"}])))
+        if (annotations := draw(said)) is not None:
+            one["metadata"]["annotations"] = annotations
+        if draw(st.booleans()):
+            one["spec"]["activeDeadlineSeconds"] = draw(st.integers(1, 9))
+        found.append(one)
+    return found[0], found[1]
+
+
+def is_asked(request: dict[str, Any]) -> bool:
+    """Whether an API server asks about a request that the rules name."""
+    (webhook,) = the(QUOTA / "base", "ValidatingWebhookConfiguration")["webhooks"]
+    seen = {"request": request, "object": request["object"], "oldObject": request["oldObject"]}
+    return all(evaluated(one["expression"], **seen) for one in webhook["matchConditions"])
+
+
+@given(changes())
+def test_every_change_that_is_counted_or_denied_is_asked_about(
+    change: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    old, new = change
+    request = asked_review(new, operation="UPDATE", oldObject=old)["request"]
+    found = review(msgspec.convert(request, AdmissionRequest), ClaimRules())
+    if isinstance(found, Denied) or (isinstance(found, PodAsked) and found.request.is_counted):
+        assert is_asked(request)
+
+
+def test_other_changes_are_not_asked_about() -> None:
+    """They go on while no replica answers."""
+    told = {"example.com/a": "1", "exclusive-cpus.pinfold.dev/pod": "true"}
+    old = pod(annotations=told, finalizers=["batch.kubernetes.io/job-tracking"])
+    changed: tuple[dict[str, Any], ...] = (
+        pod(annotations=told),
+        pod(annotations=told, labels={"a": "b"}),
+        pod(annotations={**told, "example.com/a": "2", "other": ""}),
+        pod(annotations=told, ownerReferences=[{"uid": "u"}]),
+    )
+    for new in changed:
+        assert not is_asked(asked_review(new, operation="UPDATE", oldObject=old)["request"])
+    asked: tuple[dict[str, Any], ...] = (
+        {"operation": "CREATE"},
+        {"operation": "UPDATE", "subResource": "resize"},
+    )
+    for fields in asked:
+        assert is_asked(asked_review(old, oldObject=old, **fields)["request"])
+    assert is_asked(asked_review(pod(), operation="UPDATE", oldObject=old)["request"])
 
 
 def test_ports_and_probes_are_those_of_the_program() -> None:
@@ -185,7 +260,7 @@ def test_an_overlay_says_how_it_fails_and_where_certificates_come_from(overlay: 
         assert left_out == {
             "key": "kubernetes.io/metadata.name",
             "operator": "NotIn",
-            "values": ["kube-system", NAME],
+            "values": ["kube-system", NAME, *["cert-manager"] * ("cert-manager" in overlay.name)],
         }
     else:
         assert webhook["failurePolicy"] == "Ignore"
