@@ -9,8 +9,9 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pinfold.cluster.quota.known import ANNOTATION
+from pinfold.cluster.quota.known import ANNOTATION, known_quota
 from pinfold.core.quota.charge import CREATE, Charged, Refused, Request
 from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.quota.counted_pod import counted_pod_from_api
@@ -304,6 +305,52 @@ def test_a_pod_that_is_not_seen_is_asked_about_seldom() -> None:
         replica.watches.watching.set()
         await asyncio.sleep(31)
         assert (team.used, team.held, replica.problems) == (3, {}, [])
+        await replica.end()
+
+    run_virtually(scenario())
+
+
+def test_reservations_of_another_cluster_mean_nothing() -> None:
+    """A quota may be copied with its annotations: by a backup, by hand."""
+
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        copied = quota(4)
+        text = (
+            b'{"held":{"u":{"cpus":3,"since":0,"name":"x"}},"seen":{"pods":99999999},"quota":"q"}'
+        )
+        copied["metadata"]["annotations"] = {ANNOTATION: text.decode(), "kept": "yes"}
+        cluster.create(RESOURCE_QUOTAS, copied)
+        cluster.create(PODS, pod("a", 2))
+        replica = Replica(cluster, leads=True)
+        await asyncio.sleep(1)
+        found = cluster.read(RESOURCE_QUOTAS, "cpus", "team")
+        assert known_quota(found).used == 2
+        assert found["metadata"]["annotations"] == {"kept": "yes"}
+        await replica.end()
+
+    run_virtually(scenario())
+
+
+def test_a_pod_that_cannot_be_counted_fails_alone() -> None:
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        team = Team(cluster, 8)
+        replica = Replica(cluster, leads=True)
+        await asyncio.sleep(1)
+        made = [counted_pod_from_api(cluster.prepared(PODS, pod(name, 2))) for name in "ab"]
+        requests = [
+            Request(CREATE, made[0]),
+            Request(CREATE, replace(made[1], deleted_at=0.0, deletion_grace=10**400)),
+        ]
+        charging = replica.charging
+        answers = await asyncio.gather(
+            *(charging.charge("team", one, dry_run=False) for one in requests),
+            return_exceptions=True,
+        )
+        assert isinstance(answers[0], Charged)
+        assert isinstance(answers[1], OverflowError)
+        assert team.used == 2
         await replica.end()
 
     run_virtually(scenario())

@@ -249,6 +249,27 @@ def test_a_quota_that_counts_no_claim_counts_the_pod_in_full() -> None:
         assert in_use(of, [pod], NOW, known) == {EXCLUSIVE_CPUS: Quantity(4)}
 
 
+@pytest.mark.parametrize(
+    ("place", "field", "value"),
+    [
+        ("metadata", "deletionTimestamp", "0001-01-01T00:00:00"),
+        ("metadata", "deletionTimestamp", "2026-01-31T08:00:00"),
+        ("metadata", "deletionGracePeriodSeconds", 10**400),
+        ("spec", "activeDeadlineSeconds", 10**400),
+    ],
+)
+def test_a_time_that_is_none_is_named(place: str, field: str, value: object) -> None:
+    with pytest.raises(PodError, match=f"^{place}.{field}: must be "):
+        counted_pod_from_api({place: {field: value}})
+
+
+def test_the_status_of_a_claim_has_a_name() -> None:
+    spec = {"resourceClaims": [{"name": "cpus"}]}
+    status: dict[str, Any] = {"resourceClaimStatuses": [{"name": []}]}
+    with pytest.raises(PodError, match=r"resourceClaimStatuses.*name"):
+        counted_pod_from_api({"spec": spec, "status": status})
+
+
 # Reservations
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -218,7 +218,7 @@ class Charging:
         is_fresh = False
         while waiting := [one for one in batch if not one.answer.done()]:
             drafts = {one.quota.name: _Draft(one) for one in self._quotas.of(namespace)}
-            answers = [(one, self._one(drafts, one)) for one in waiting]
+            answers = list(self._answers(drafts, waiting))
             if not is_fresh and any(isinstance(answer, Refused) for _, answer in answers):
                 # Perhaps there is room by now: nobody is refused for what is only remembered.
                 await self._quotas.read_again(namespace)
@@ -268,6 +268,16 @@ class Charging:
             found = await self._client.list(resource, asked.namespace)
             counted.claims(Listed(found, "", is_first=True, is_last=True), of)
         return counted.claims_of(asked.namespace)
+
+    def _answers(
+        self, drafts: Mapping[str, _Draft], waiting: Sequence[_Waiting]
+    ) -> Iterator[tuple[_Waiting, Charged | Refused]]:
+        """What each is answered; one that cannot be counted fails by itself."""
+        for one in waiting:
+            try:
+                yield one, self._one(drafts, one)
+            except Exception as error:  # noqa: BLE001 - it is told to whoever waits
+                one.answer.set_exception(error)
 
     def _one(self, drafts: Mapping[str, _Draft], waiting: _Waiting) -> Charged | Refused:
         """Charge one to the drafts: to all that count it, or to none."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError
 from pinfold.core.quota.names import EXCLUSIVE_CPUS
@@ -54,11 +55,13 @@ class Reservations(Struct, frozen=True, omit_defaults=True):
     """What a quota's annotation says.
 
     ``held`` is by uid.  ``seen`` is, by resource, the version up to which somebody had looked when
-    he removed what had appeared: who has not come as far must not count.
+    he removed what had appeared: who has not come as far must not count.  ``quota`` is the uid of
+    the quota that it was written for: versions and uids of another cluster mean nothing in this.
     """
 
     held: Mapping[str, Held] = {}
     seen: Mapping[str, int] = {}
+    quota: str = ""
 
     def text(self) -> str:
         """As it is written."""
@@ -93,11 +96,16 @@ class KnownQuota(Struct, frozen=True):
 
 
 def known_quota(found: Object) -> KnownQuota:
-    """Read one; raises PodError.  An annotation that nobody can read reserves nothing."""
+    """Read one; raises PodError.
+
+    An annotation that nobody can read reserves nothing, nor one that was copied from elsewhere.
+    """
     quota = quota_from_api(found)
     try:
         reservations = _READER.decode(quota.annotations.get(ANNOTATION, "{}"))
     except msgspec.MsgspecError:
+        reservations = Reservations()
+    if reservations.quota != quota.uid:
         reservations = Reservations()
     return KnownQuota(found, quota, reservations)
 
@@ -126,8 +134,8 @@ async def swap(
     metadata = dict(known.object["metadata"])
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(ANNOTATION, None)
-    if reservations != Reservations():
-        annotations[ANNOTATION] = reservations.text()
+    if reservations.held or reservations.seen:
+        annotations[ANNOTATION] = replace(reservations, quota=known.quota.uid).text()
     metadata["annotations"] = annotations
     status = dict(known.object.get("status") or {})
     status["used"] = (status.get("used") or {}) | {EXCLUSIVE_CPUS: str(used)}

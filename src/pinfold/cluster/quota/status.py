@@ -153,13 +153,14 @@ class QuotaStatus:
         for known in self._quotas:
             self._mark(known.key)
         while True:
+            self._news.clear()
             waits = set()
             while self._due:
                 key = next(iter(self._due))
                 del self._due[key]
                 if not await self._keep(key):
                     waits.add(key)
-            await self._until_news()
+            await self._news.wait()
             # What was counted meanwhile may have come as far as somebody else had.
             for key in waits:
                 self._due[key] = None

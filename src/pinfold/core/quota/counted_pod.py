@@ -186,7 +186,9 @@ def _reaches_others(value: object, path: str) -> bool:
 def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[PodClaim]:
     path = "status.resourceClaimStatuses"
     made = {
-        item.get("name"): text_of(item.get("resourceClaimName"), f"{here}.resourceClaimName")
+        text_of(item.get("name"), f"{here}.name"): text_of(
+            item.get("resourceClaimName"), f"{here}.resourceClaimName"
+        )
         for item, here in mappings(status.get("resourceClaimStatuses"), path)
     }
     for item, here in mappings(spec.get("resourceClaims"), "spec.resourceClaims"):
@@ -216,14 +218,16 @@ def _moment(value: object, path: str) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise PodError(
-            path, f"must be a time such as 2026-01-31T08:00:00Z: {text[:80]!r}"
-        ) from None
-    return moment.timestamp()
+        if moment.tzinfo is not None:
+            return moment.timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise PodError(path, f"must be a time such as 2026-01-31T08:00:00Z: {text[:80]!r}")
 
 
 def _whole(value: object, path: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
         return value
     raise PodError(path, f"must be an integer, not {value!r}"[:200])
