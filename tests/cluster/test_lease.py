@@ -8,7 +8,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.cluster.lease import DURATION, RENEWAL, RETRY, Election
+from pinfold.cluster.lease import DURATION, LONGEST_PAUSE, RENEWAL, RETRY, Election
 from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.planning.fake_kubernetes import FakeKubernetes
 from pinfold.ports.kubernetes import LEASES
@@ -107,6 +107,12 @@ def test_work_that_fails_is_told_and_begun_again() -> None:
         task = asyncio.create_task(election.run(work))
         await begun.get()
         await begun.get()
+        # Later each time, and nobody is asked meanwhile.
+        await asyncio.sleep(60)
+        version = cluster.version
+        await asyncio.sleep(LONGEST_PAUSE * 10)
+        assert 9 <= begun.qsize() <= 20
+        assert cluster.version - version <= 2 * 10 + 2
         assert "the work of the leader has failed: broken" in problems
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

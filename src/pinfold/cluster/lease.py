@@ -25,6 +25,7 @@ from pinfold.ports.kubernetes import (
     NotFoundError,
     Object,
 )
+from pinfold.retry.backoff import pause_after
 
 DURATION: Final = 15.0
 """Seconds that a lease holds; all replicas have the same."""
@@ -34,6 +35,9 @@ RENEWAL: Final = 10.0
 
 RETRY: Final = 2.0
 """Seconds between two looks, and between two renewals."""
+
+LONGEST_PAUSE: Final = 30.0
+"""Seconds after which work that always ends is begun again at the latest."""
 
 
 class Times(Struct, frozen=True):
@@ -99,14 +103,21 @@ class Election:
         """Do the work whenever this one leads, for ever.
 
         The work is cancelled at once when the lead is lost; when it ends by itself, or fails, the
-        lead is given up, and wanted again.  Whoever cancels this gives up the lead, too.
+        lead is given up, and wanted again: later each time, if it does not last.  Whoever
+        cancels this gives up the lead, too.
         """
+        failures = 0
         while True:
             renewed = await self._acquired()
             try:
-                await self._lead(work, renewed)
+                has_ended = await self._lead(work, renewed)
             finally:
                 await self._give_up()
+            if self._clock() - renewed > LONGEST_PAUSE:
+                failures = 0
+            if has_ended:
+                failures += 1
+                await self._sleep(pause_after(failures, self._times.retry, LONGEST_PAUSE))
 
     async def _acquired(self) -> float:
         """Wait until this one leads; when it began to say so."""
@@ -117,12 +128,13 @@ class Election:
             # Not all at the same time.
             await self._sleep(self._times.retry * (1 + 0.2 * random.random()))  # noqa: S311 - no secret
 
-    async def _lead(self, work: Callable[[], Coroutine[Any, Any, None]], renewed: float) -> None:
+    async def _lead(self, work: Callable[[], Coroutine[Any, Any, None]], renewed: float) -> bool:
+        """Do it until it ends or the lead is lost; whether it has ended by itself."""
         self.leads = True
         doing = asyncio.create_task(work())
         renewing = asyncio.create_task(self._renew(renewed))
         try:
-            await asyncio.wait((doing, renewing), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((doing, renewing), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.leads = False
             for task in (doing, renewing):
@@ -131,6 +143,7 @@ class Election:
         for one in ended:
             if isinstance(one, Exception):
                 self._tell(f"the work of the leader has failed: {_cause(one)}")
+        return doing in done
 
     async def _renew(self, renewed: float) -> None:
         """Renew until it is too late."""

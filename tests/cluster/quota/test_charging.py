@@ -316,10 +316,9 @@ def test_reservations_of_another_cluster_mean_nothing() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         copied = quota(4)
-        text = (
-            b'{"held":{"u":{"cpus":3,"since":0,"name":"x"}},"seen":{"pods":99999999},"quota":"q"}'
-        )
-        copied["metadata"]["annotations"] = {ANNOTATION: text.decode(), "kept": "yes"}
+        held = '{"u":{"cpus":3,"more":3,"since":0,"name":"x"}}'
+        text = f'{{"held":{held},"seen":{{"pods":99999999}},"quota":"another"}}'
+        copied["metadata"]["annotations"] = {ANNOTATION: text, "kept": "yes"}
         cluster.create(RESOURCE_QUOTAS, copied)
         cluster.create(PODS, pod("a", 2))
         replica = Replica(cluster, leads=True)

@@ -254,8 +254,8 @@ def test_a_quota_that_counts_no_claim_counts_the_pod_in_full() -> None:
     [
         ("metadata", "deletionTimestamp", "0001-01-01T00:00:00"),
         ("metadata", "deletionTimestamp", "2026-01-31T08:00:00"),
-        ("metadata", "deletionGracePeriodSeconds", 10**400),
-        ("spec", "activeDeadlineSeconds", 10**400),
+        ("metadata", "deletionGracePeriodSeconds", 1 << 63),
+        ("spec", "activeDeadlineSeconds", 1 << 63),
     ],
 )
 def test_a_time_that_is_none_is_named(place: str, field: str, value: object) -> None:
