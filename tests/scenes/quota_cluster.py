@@ -39,6 +39,15 @@ def quota(hard: int, name: str = "cpus") -> Object:
     return {"metadata": {"name": name, "namespace": "team"}, "spec": {"hard": limits}}
 
 
+def refused(name: str, asked: int, used: int, hard: int) -> Refused:
+    """What who asks for more than there is is told."""
+    return Refused(
+        f'pods "{name}" is forbidden: exceeded quota: cpus, requested: {EXCLUSIVE_CPUS}={asked}, '
+        f"used: {EXCLUSIVE_CPUS}={used}, limited: {EXCLUSIVE_CPUS}={hard}",
+        "cpus",
+    )
+
+
 class Replica:
     """One process: it knows the quotas, charges them, and keeps their status while it leads."""
 

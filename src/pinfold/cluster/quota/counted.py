@@ -6,7 +6,7 @@ each of them only its uid.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -32,6 +32,7 @@ TEMPLATES: Final = "resourceclaimtemplates"
 _PENDING: Final = b"PodResizePending"
 """The only condition that matters; few pods have it."""
 
+_MOST_GONE: Final = 10_000
 
 _NOTHING: Final = Raw(b"null")
 """What is not there; msgspec knows no union with Raw."""
@@ -125,6 +126,7 @@ class Counted:
         self._namespaces: dict[str, _Namespace] = {}
         self._alike: WeakValueDictionary[bytes, Alike] = WeakValueDictionary()
         self._listed: set[str] = set()
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self.versions: dict[str, int] = {}
         """Up to which version is known what, by resource; what was not listed yet is not there."""
 
@@ -202,6 +204,10 @@ class Counted:
             return cpus if matches(quota, alike.pod) else 0
         return next((cpus for one, cpus in found.claims.values() if one == uid), None)
 
+    def has_gone(self, uid: str) -> bool:
+        """Whether a pod was there and was deleted; of those before the last 10,000 nobody knows."""
+        return uid in self._gone
+
     def next_end(self, namespace: str, now: float) -> float | None:
         """When the next pod will count no more by itself."""
         found = self._namespaces.get(namespace)
@@ -231,6 +237,9 @@ class Counted:
         before = there.pods.pop(uid, None)
         if before is not None:
             _less(there.alike, before)
+            self._gone[uid] = None
+            if len(self._gone) > _MOST_GONE:
+                self._gone.popitem(last=False)
         if not there:
             del self._namespaces[namespace]
         return set() if before is None else {namespace}

@@ -213,7 +213,8 @@ class QuotaStatus:
         kept, seen = {}, dict(known.reservations.seen)
         for uid, held in known.reservations.held.items():
             there = self._counted.of_object(quota, uid, now)
-            if there is not None and (there >= held.cpus or not held.grows):
+            has_come = there is not None and (there >= held.cpus or not held.grows)
+            if has_come or self._counted.has_gone(uid):
                 # Who counts next has to know of it as well.
                 seen[held.of] = self._counted.versions.get(held.of, 0)
             elif await self._counts_on(quota, uid, held, there, now):
