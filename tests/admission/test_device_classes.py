@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide
+from pinfold.admission.device_classes import MOST_WAYS, Ways, ways_to_serve
 from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.pod_draft import PodDraft
 from pinfold.admission.settling import release, settle
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import class_resource
@@ -25,6 +29,7 @@ from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.manager import Admission
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 
@@ -177,6 +182,73 @@ def test_what_is_described_besides_wins_over_what_is_listed() -> None:
         class_resource("big"): {GPU: {"d0"}},
     }
     assert list(classes.outranked({GPU: listed})) == [(ANY, "big", 1)]
+
+
+def many(classes: int, resources: int, each: int) -> Scene:
+    """Classes that all select all devices; as many of each resource."""
+    every = [ResourceClass(f"c{at}", requires("Kind", "Exists")) for at in range(classes)]
+    return node_state(*every, listed=tuple(gpus(each, 0, f"v.com/r{n}") for n in range(resources)))
+
+
+def asking(classes: int, count: int = 1, **more: int) -> dict[str, int]:
+    return {class_resource(f"c{at}"): count for at in range(classes)} | more
+
+
+def ways(node: Scene, limits: dict[str, int]) -> Ways:
+    quantities = {name: Quantity(count) for name, count in limits.items()}
+    pod = Pod("u", "u", containers=(Container("c", quantities, quantities),))
+    return ways_to_serve(node.state.devices, pod)
+
+
+def test_what_is_short_is_not_tried() -> None:
+    found = ways(many(6, 8, each=1), asking(6, count=2))
+    assert (len(found.bindings), found.complete) == (1, True)
+
+
+def test_classes_that_share_a_resource_have_to_fit_together() -> None:
+    found = ways(many(2, 3, each=1), asking(2))
+    assert (len(found.bindings), found.complete) == (6, True)
+    assert all(len(set(one.values())) == 2 for one in found.bindings)
+
+
+def test_the_number_of_attempts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = Counter[str]()
+    admit = PodDraft.admit
+
+    def counting(draft: PodDraft, containers: Sequence[Container]) -> Admission:
+        tried["attempts"] += 1
+        return admit(draft, containers)
+
+    monkeypatch.setattr(PodDraft, "admit", counting)
+    # There are devices enough, and far too few CPUs for whichever of 8 ** 6 ways.
+    decision = many(6, 8, each=8).admit(asking(6, cpu=400, memory=1))
+    assert not decision.admitted
+    assert tried["attempts"] == MOST_WAYS
+    (note,) = decision.notes
+    assert note.startswith("only 64 of the ways to serve its classes were tried")
+    assert many(6, 8, each=8).admit(asking(6)).admitted
+    assert tried["attempts"] == MOST_WAYS + 1
+
+
+def test_a_search_without_an_end_is_given_up() -> None:
+    """Twelve cannot have one each of eleven, which nobody knows before 11! ways are looked at."""
+    found = ways(many(12, 11, each=1), asking(12))
+    assert (len(found.bindings), found.complete) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ((ANY, BIG), "there is no class bigg; there is big"),
+        ((ANY,), "there is no class bigg; there is any"),
+        ((), "there is no class bigg; there are none"),
+    ],
+)
+def test_an_unknown_class_is_refused(classes: tuple[ResourceClass, ...], said: str) -> None:
+    node = node_state(*classes, listed=(gpus(2, 1),))
+    decision = node.admit(wants("bigg"))
+    assert (decision.reason, decision.message) == ("UnexpectedAdmissionError", said)
+    assert node.admit(wants("bigg", 0)).admitted
 
 
 NAMES = ("any", "big", "even", "floor")

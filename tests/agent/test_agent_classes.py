@@ -145,7 +145,10 @@ FIRST = EXAMPLE.read_text().partition("---")[0]
         (b"a: [", "not YAML"),
         (b"- 1", "line 1: must be a ResourceClass or a ComputeResource of pinfold.dev/v1alpha1"),
         (b"kind: ResourceClass", "must be a ResourceClass or a ComputeResource of pinfold.dev/v1"),
-        (FIRST.replace("10", "ten").encode(), "ResourceClass: spec.priority: must be an integer"),
+        (
+            FIRST.replace("10", "ten").encode(),
+            "ResourceClass 'gpu-gold': spec.priority: must be an integer",
+        ),
         (f"{FIRST}---\n{FIRST}".encode(), "ResourceClass gpu-gold is there already"),
         (b" " * (4 * 1024 * 1024 + 1), "larger than 4 MiB"),
     ],

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pinfold.admission.cache_classes import CacheRoom
 from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import CPUWish, draft_for_container, draft_for_pod
-from pinfold.admission.device_classes import Bindings, bindings_of
+from pinfold.admission.device_classes import Bindings, class_refusal, ways_to_serve
 from pinfold.admission.device_manager import Answers, DeviceManager
 from pinfold.admission.isolation import (
     IsolatedUse,
@@ -218,6 +218,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         or smt_refusal(node.smt, pod)
         or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
         or load_driven_refusal(pod, node.smt, heeded=node.load_driven)
+        or class_refusal(state.devices, pod, node.allocatable)
     )
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
@@ -233,14 +234,15 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
             nearness=near,
         )
 
+    ways = ways_to_serve(state.devices, pod)
     attempts = product(
         near_attempts(node.topology_manager, node.localities, pod),
         isolated_uses(node.isolation, pod),
-        bindings_of(state.devices, pod),
+        ways.bindings,
     )
     decision = first_admitted(pod, starmap(draft, attempts), pod.all_containers)
     if not decision.admitted:
-        return decision
+        return replace(decision, notes=(*decision.notes, *ways.notes))
     requests, classes = amounts(pod), state.devices.classes
     kept_idle = len(state.ledger.idle_siblings)
     more_idle = 0

@@ -8,7 +8,7 @@ from pinfold.admission.device_classes import (
     AskedDevices,
     Bindings,
     asked_devices,
-    bindings_of,
+    ways_to_serve,
 )
 from pinfold.core.devices.devices import PreferenceQuestion
 from pinfold.core.devices.policy import (
@@ -118,7 +118,7 @@ class DeviceManager:
         if self._pod_uid is None:
             self._pod_uid = pod.uid
             if self.bindings is None:
-                self.bindings = next(bindings_of(self.state, pod))
+                (self.bindings,) = ways_to_serve(self.state, pod, most=1).bindings
             self.held = {
                 name: dict(devices)
                 for name, devices in self.state.allocations.of_pod(pod.uid).items()

@@ -20,7 +20,7 @@ from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.loops.hugepages import HugepageFollower
 from pinfold.agent.objects import Objects
 from pinfold.config.agent import AgentConfig
-from pinfold.core.classes.names import with_class_resources
+from pinfold.core.classes.api import pod_with_classes
 from pinfold.core.pod.annotation import AnnotationError
 from pinfold.core.pod.annotations import NEAR
 from pinfold.core.pod.api import PodError
@@ -96,7 +96,7 @@ class Pods:
         """
         await self._claim.look()
         classes = self._manager.books.view.state.devices.classes
-        named = with_class_resources(_as_created(manifest), classes.names)
+        named = pod_with_classes(_as_created(manifest), classes.names)
         text = json.dumps(named)
         notes = self.notes(named)
         if len(text) < _LARGE:

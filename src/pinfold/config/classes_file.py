@@ -19,6 +19,7 @@ from pinfold.core.classes.api import (
 )
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.resource_class import ResourceClass
+from pinfold.core.pod.api import described
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -76,4 +77,4 @@ def _object(content: object, where: str) -> tuple[str, ResourceClass | ComputeRe
             return kind, class_from_api(fields)
         return kind, compute_resource_from_api(fields)
     except ClassError as error:
-        raise ConfigError(f"{where}: {kind}: {error}") from None
+        raise ConfigError(f"{where}: {described(fields)}: {error}") from None

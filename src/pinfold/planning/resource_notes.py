@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pinfold.core.classes.names import class_resource
+from pinfold.core.classes.names import class_of, class_resource
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.resource_names import is_extended
@@ -14,14 +14,14 @@ from pinfold.planning.planner import Planner
 def unknown_resources(planner: Planner, pods: Iterable[Pod]) -> tuple[str, ...]:
     """Extended resources that pods request and no plugin lists, in the order of their names.
 
-    The kubelet passes such requests over, and so does a plan.
+    The kubelet passes such requests over, and so does a plan; unknown classes are refused.
     """
     asked = {
         name
         for pod in pods
         for container in pod.all_containers
         for name, quantity in container.requests.items()
-        if quantity.sign > 0 and is_extended(name)
+        if quantity.sign > 0 and is_extended(name) and class_of(name) is None
     }
     return tuple(sorted(asked - planner.devices.keys() - planner.classes.classes.keys()))
 

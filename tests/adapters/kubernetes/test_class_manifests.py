@@ -57,9 +57,23 @@ def test_a_class_may_come_after_its_pods_and_nobody_changes_places(tmp_path: Pat
     [
         ([pod("a", "gold")], r"line 1.*Pod 'a': .*limits\[gold\].*must be a standard resource"),
         ([CLASS, CLASS], r"document 2.*ResourceClass gold is there already .*document 1"),
-        ([CLASS.replace("In,", "Eq,")], r"ResourceClass: spec.labelSelector\[0\].*\"Eq\""),
-        (["kind: ComputeResource\nmetadata: {name: x}\n"], "spec.resourceName: Required value"),
+        ([CLASS.replace("In,", "Eq,")], r"ResourceClass 'gold': spec.labelSelector\[0\].*\"Eq\""),
+        (
+            ["kind: ComputeResource\nmetadata: {name: x}\n"],
+            "ComputeResource 'x': spec.resourceName: Required value",
+        ),
         ([CLASS, pod("a", "gold").replace("gold: 1", "gold: 500m")], "must be an integer"),
+        (
+            [pod("a", "gold").replace("gold: 1", "gold: 1, class.pinfold.dev/gold: 1"), CLASS],
+            (
+                r"Pod 'a': spec.containers\[0\].resources.limits\[gold\]: Forbidden: "
+                "class.pinfold.dev/gold is the same and is there, too; ask by one name"
+            ),
+        ),
+        (
+            [TEMPLATE.replace("gold: 1", "gold: 1, class.pinfold.dev/gold: 1"), CLASS],
+            r"spec.jobTemplate.spec.template.spec.containers\[0\].resources.limits\[gold\]",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(

@@ -15,10 +15,12 @@ from pinfold.core.classes.api import (
     ClassError,
     class_from_api,
     compute_resource_from_api,
+    pod_with_classes,
 )
 from pinfold.core.classes.compute_resource import ComputeResource
-from pinfold.core.classes.names import with_class_quotas, with_class_resources
+from pinfold.core.classes.names import with_class_quotas
 from pinfold.core.classes.resource_class import ResourceClass
+from pinfold.core.pod.api import described
 
 _KINDS: Final = (RESOURCE_CLASS, COMPUTE_RESOURCE)
 _GROUPS: Final = (None, GROUP)
@@ -46,7 +48,7 @@ class ClassManifests(Struct):
                 name = self._once(kind, other := compute_resource_from_api(content), where)
                 self.compute_resources[name] = other
         except ClassError as error:
-            raise ManifestError(f"{where}: {kind}: {error}") from None
+            raise ManifestError(f"{where}: {described(content)}: {error}") from None
 
     def _once(self, kind: str, one: ResourceClass | ComputeResource, where: str) -> str:
         before = self._read.setdefault((kind, one.name), where)
@@ -54,9 +56,9 @@ class ClassManifests(Struct):
             raise ManifestError(f"{where}: {kind} {one.name} is there already ({before})")
         return one.name
 
-    def in_pod(self, pod: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A pod, or a template, with classes by the names of their resources."""
-        return with_class_resources(pod, self.classes)
+    def in_pod(self, pod: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """A pod, or a template, with classes by the names of their resources; raises PodError."""
+        return pod_with_classes(pod, self.classes, path)
 
     def in_quota(self, quota: Mapping[str, Any]) -> Mapping[str, Any]:
         """A quota with classes by the names that are counted."""

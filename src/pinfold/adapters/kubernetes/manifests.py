@@ -19,7 +19,7 @@ from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import unknown_names
 from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.pod.annotations import named
-from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.core.pod.api import PodError, described, pod_from_api
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
 from pinfold.core.pod.manifest.workload_fields import (
     annotation_findings,
@@ -189,7 +189,7 @@ class _Reader:
             else:
                 self.notes.append(f"{where}: {_left_out(kind, content)}, left out")
         except PodError as error:
-            raise ManifestError(f"{where}: {kind} {_name_of(content)}: {error}") from None
+            raise ManifestError(f"{where}: {described(content)}: {error}") from None
 
     def _read_quota(self, content: Mapping[str, Any], where: str) -> None:
         quota = quota_from_api(self.of_classes.in_quota(content))
@@ -210,7 +210,7 @@ class _Reader:
             self.notes.append(f"{where}: pod {pod.full_name} has ended ({ended}), left out")
 
     def _pod(self, content: Mapping[str, Any], path: str) -> Pod:
-        content = self.of_classes.in_pod(content)
+        content = self.of_classes.in_pod(content, path)
         pod = apply_defaults(pod_from_api(content, path))
         validate_pod(pod, path)
         validate_manifest(content, path)
@@ -316,12 +316,6 @@ def _end_of(content: Mapping[str, Any]) -> str | None:
         return None
     ran = phase == "Succeeded" or status.get("containerStatuses")
     return phase if ran or status.get("reason") == "Evicted" else None
-
-
-def _name_of(content: Mapping[str, Any]) -> str:
-    metadata = content.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return repr(name) if isinstance(name, str) else "without a name"
 
 
 def _pod_of(kind: str, content: Mapping[str, Any]) -> Mapping[str, Any]:

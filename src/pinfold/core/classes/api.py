@@ -5,11 +5,16 @@ Errors name the field by its path, as the API server does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from pinfold.core.classes.compute_resource import ComputeResource
-from pinfold.core.classes.names import class_name_problems
+from pinfold.core.classes.names import (
+    class_name_problems,
+    class_resource,
+    doubled_names,
+    with_class_resources,
+)
 from pinfold.core.classes.resource_class import (
     CLUSTERLEVEL,
     NODELEVEL,
@@ -56,6 +61,22 @@ def class_from_api(manifest: Mapping[str, Any]) -> ResourceClass:
         _whole(spec.get("priority", 0), "spec.priority", -MOST_PRIORITY, MOST_PRIORITY),
         _provision(spec.get("provisionConfig"), "spec.provisionConfig"),
     )
+
+
+def pod_with_classes(
+    pod: Mapping[str, Any], classes: Collection[str], path: str = ""
+) -> Mapping[str, Any]:
+    """A Pod manifest (or a template) that asks for classes by the names of their resources.
+
+    Raises:
+        PodError: a container asks for one class by both of its names.
+    """
+    for field, name in doubled_names(pod, classes):
+        raise PodError(
+            f"{path}{field}[{name}]",
+            f"Forbidden: {class_resource(name)} is the same and is there, too; ask by one name",
+        )
+    return with_class_resources(pod, classes)
 
 
 def class_to_api(one: ResourceClass) -> dict[str, Any]:

@@ -65,6 +65,26 @@ def with_class_resources(pod: Mapping[str, Any], classes: Collection[str]) -> Ma
     return {**pod, "spec": {**spec, **lists}}
 
 
+def doubled_names(pod: Mapping[str, Any], classes: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield where a Pod manifest asks for one class by both of its names: the field, and the name.
+
+    >>> both = {"limits": {"gold": 1, "class.pinfold.dev/gold": 1}}
+    >>> list(doubled_names({"spec": {"containers": [{"resources": both}]}}, {"gold"}))
+    [('spec.containers[0].resources.limits', 'gold')]
+    """
+    spec = pod.get("spec")
+    for key in _CONTAINER_LISTS:
+        items = spec.get(key) if isinstance(spec, Mapping) else None
+        for at, one in enumerate(items if isinstance(items, list) else ()):
+            resources = one.get("resources") if isinstance(one, Mapping) else None
+            for part in ("requests", "limits"):
+                held = resources.get(part) if isinstance(resources, Mapping) else None
+                if isinstance(held, Mapping):
+                    both = (name for name in classes if name in held)
+                    field = f"spec.{key}[{at}].resources.{part}"
+                    yield from ((field, name) for name in both if class_resource(name) in held)
+
+
 def unknown_names(pod: Mapping[str, Any], classes: Collection[str]) -> set[str]:
     """The names among a Pod manifest's resources that could only be those of other classes.
 

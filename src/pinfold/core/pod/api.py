@@ -24,6 +24,14 @@ class PodError(ValueError):
         self.problem = problem
 
 
+def described(manifest: Mapping[str, Any]) -> str:
+    """An object in the words of an error: its kind and, where it has one, its name."""
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    shown = repr(name) if isinstance(name, str) else "without a name"
+    return f"{manifest.get('kind')} {shown}"
+
+
 def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
     """Read a Pod object (or a pod template); nothing is defaulted.
 
