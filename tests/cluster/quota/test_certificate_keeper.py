@@ -99,6 +99,26 @@ def test_replicas_that_begin_together_serve_the_same() -> None:
     asyncio.run(scenario())
 
 
+def test_a_secret_that_is_deleted_leaves_the_other_replica_trusted() -> None:
+    async def scenario() -> None:
+        kubernetes = FakeKubernetes(FakeCluster())
+        await kubernetes.create(VALIDATING_WEBHOOKS, configuration("pods", "claims"))
+        first, second = Replica(kubernetes), Replica(kubernetes)
+        for one in (first, second):
+            await one.keeper.settle()
+        await kubernetes.delete(SECRETS, NAMES.secret, NAMES.namespace)
+        await first.keeper.settle()
+        # The second has not looked yet.
+        assert len(first.placed) == 2
+        assert len(second.placed) == 1
+        for bundle in await bundles(kubernetes):
+            authorities = MADE.split(bundle)
+            for certificate, _ in (*first.placed, *second.placed):
+                assert any(MADE.is_signed_by(certificate, one) for one in authorities)
+
+    asyncio.run(scenario())
+
+
 class Dies(Exception):  # noqa: N818 - the end of a replica
     pass
 

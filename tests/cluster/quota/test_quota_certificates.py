@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pinfold.adapters.certificates import X509
 from pinfold.cluster.quota.certificates import (
     AUTHORITY_DAYS,
+    MOST_OLDER,
     SERVING_DAYS,
     Material,
     Rest,
@@ -108,6 +109,20 @@ def test_what_is_served_is_trusted_at_each_step_of_a_new_authority(part: float, 
             served = cluster.material.certificate
         served = cluster.material.certificate
         assert is_trusted(served, cluster.trusted[0], now)
+
+
+def test_what_is_served_is_trusted_while_a_lost_secret_is_made_anew() -> None:
+    cluster = Cluster()
+    cluster.settle(NOW)
+    for round_ in range(MOST_OLDER + 3):
+        served, cluster.material = cluster.material.certificate, Material()
+        # One of the webhooks was applied anew, or spoilt: the other one's trust is enough.
+        cluster.trusted[0] = b"nonsense" if round_ % 2 else b""
+        now = NOW + round_
+        while step := cluster.step(now):
+            for certificate in filter(None, (served, cluster.material.certificate)):
+                assert is_trusted(certificate, cluster.trusted[1], now), step
+        assert len(MADE.split(cluster.material.authorities)) == min(round_ + 1, MOST_OLDER) + 1
 
 
 def test_authorities_that_have_ended_are_forgotten() -> None:

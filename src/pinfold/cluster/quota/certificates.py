@@ -4,7 +4,8 @@ An API server trusts what ``caBundle`` of the webhook's configuration has; the r
 Secret has.  Each step leaves both so that every replica is trusted, and each is made for what was
 read, so that replicas that do the same at the same time, or die in between, do no harm:
 
-1. an authority is made, and goes in front of those that are still good;
+1. an authority is made, and goes in front of those that are still good: those of the Secret, and
+   those that are trusted, as replicas go on serving for a while what a lost Secret had;
 2. the configuration trusts all of them;
 3. only then a certificate is signed by the first one.
 """
@@ -24,6 +25,9 @@ SERVING_DAYS: Final = 90
 
 RENEWED: Final = 2 / 3
 """The part of a certificate's time after which there is another one."""
+
+MOST_OLDER: Final = 7
+"""Authorities that stay trusted beside a new one, however often the Secret is deleted."""
 
 
 class Material(Struct, frozen=True):
@@ -78,10 +82,10 @@ def next_step(
     """
     authority = _authority(made, material)
     if authority is None:
-        return _new_authority(made, material, now, "there is no authority yet")
+        return _new_authority(made, material, trusted, now, "there is no authority yet")
     renewal = made.about(authority.certificate).half_life(RENEWED)
     if now >= renewal:
-        return _new_authority(made, material, now, "the authority ends")
+        return _new_authority(made, material, trusted, now, "the authority ends")
     if any(bundle != material.authorities for bundle in trusted):
         return Trust(material.authorities)
     why = _lacks(made, material, authority, names, now)
@@ -100,20 +104,29 @@ def _authority(made: Certificates, material: Material) -> KeyPair | None:
         return None
 
 
-def _new_authority(made: Certificates, material: Material, now: float, why: str) -> Write:
+def _new_authority(
+    made: Certificates, material: Material, trusted: Sequence[bytes], now: float, why: str
+) -> Write:
     pair = made.authority("pinfold-quota", now, AUTHORITY_DAYS)
-    try:
-        older = [one for one in made.split(material.authorities) if made.about(one).ends > now]
-    except CertificateError:
-        older = []
+    bundles = (material.authorities, *trusted)
+    # Each once, the newest first.
+    older = list(dict.fromkeys(one for bundle in bundles for one in _good(made, bundle, now)))
     return Write(
         replace(
             material,
-            authorities=b"".join([pair.certificate, *older]),
+            authorities=b"".join([pair.certificate, *older[:MOST_OLDER]]),
             authority_key=pair.key,
         ),
         why,
     )
+
+
+def _good(made: Certificates, bundle: bytes, now: float) -> list[bytes]:
+    """The authorities of a bundle that have not ended; none where it cannot be read."""
+    try:
+        return [one for one in made.split(bundle) if made.about(one).ends > now]
+    except CertificateError:
+        return []
 
 
 def _lacks(
