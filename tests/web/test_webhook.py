@@ -127,6 +127,7 @@ BAD = [
         "has no request",
     ),
     (json.dumps({**review(), "request": {"uid": 5}}).encode(), r"$.request.uid"),
+    (json.dumps(review(uid="")).encode(), "has no uid"),
 ]
 
 

@@ -29,6 +29,7 @@ from tests.scenes.webhook_world import pod
 from tests.scenes.webhook_world import review as asked_review
 
 RULES = ClaimRules()
+STATUS_OF_NO_NAME: dict[str, Any] = {"resourceClaimStatuses": [{"name": []}]}
 CLAIMS = {"group": "resource.k8s.io", "version": "v1", "resource": "resourceclaims"}
 TEMPLATES = {**CLAIMS, "resource": "resourceclaimtemplates"}
 
@@ -221,6 +222,31 @@ def test_a_pod_that_cannot_be_read_is_refused_by_field() -> None:
     assert isinstance(found, Denied)
     assert found.code == 400
     assert "spec.containers[0].resources.requests" in found.message
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "field"),
+    [
+        ({"metadata": {"deletionGracePeriodSeconds": 10**400}}, "deletionGracePeriodSeconds"),
+        ({"metadata": {"deletionTimestamp": "0001-01-01T00:00:00"}}, "deletionTimestamp"),
+        ({"spec": {"activeDeadlineSeconds": 2**63}}, "spec.activeDeadlineSeconds"),
+        (
+            {"spec": {"resourceClaims": [{"name": "c"}]}, "status": STATUS_OF_NO_NAME},
+            "status.resourceClaimStatuses[0].name",
+        ),
+    ],
+)
+def test_a_field_that_nothing_can_be_done_with_is_refused_with_its_pod(
+    spoilt: dict[str, Any], field: str
+) -> None:
+    created = pod()
+    for key, fields in spoilt.items():
+        created[key] = {**created.get(key, {}), **fields}
+    created["metadata"].setdefault("deletionTimestamp", "2026-01-31T08:00:00Z")
+    found = review(request(created), RULES)
+    assert isinstance(found, Denied)
+    assert found.code == 400
+    assert field in found.message
 
 
 def test_a_claim_is_charged_by_its_capacity() -> None:

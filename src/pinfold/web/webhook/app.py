@@ -104,6 +104,8 @@ def _understood(body: bytearray) -> AdmissionRequest:
         raise HTTPException(400, f"{said}: must be {KIND} of {API_VERSION}")
     if review.request is None:
         raise HTTPException(400, "the AdmissionReview has no request")
+    if not review.request.uid:
+        raise HTTPException(400, "the request of the AdmissionReview has no uid")
     return review.request
 
 
