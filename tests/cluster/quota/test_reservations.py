@@ -147,6 +147,26 @@ def test_reservations_of_another_cluster_mean_nothing() -> None:
     run_virtually(scenario())
 
 
+def test_too_many_at_once_are_told_so_and_the_others_come() -> None:
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        team = Team(cluster, 5000)
+        replica = Replica(cluster, leads=True)
+        await asyncio.sleep(1)
+        names = [f"{number:0>200}" for number in range(500)]
+        creating = (team.create(replica, name, 1, comes=False) for name in names)
+        answers = await asyncio.gather(*creating, return_exceptions=True)
+        failed = [one for one in answers if not isinstance(one, Charged)]
+        assert {str(one) for one in failed} == {
+            "quota team/cpus: too many pods are on their way (create fewer at once)"
+        }
+        assert 0 < len(failed) < 250
+        assert team.used == len(answers) - len(failed)
+        await replica.end()
+
+    run_virtually(scenario())
+
+
 def test_who_has_gone_before_anybody_counted_is_given_back_at_once() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()

@@ -45,6 +45,9 @@ from pinfold.ports.kubernetes import (
 PATIENCE: Final = 4.0
 """Seconds for an answer: an API server waits 5 s for it."""
 
+_LONGEST_ENTRY: Final = 512
+"""Bytes of a reservation: a uid, a name of at most 253, numbers; and the uid of the quota."""
+
 _PAUSE: Final = 0.05
 _RULES: Final = Rules(only_own=True)
 _ZERO: Final = Quantity(0)
@@ -99,6 +102,15 @@ class _Draft:
         grows = isinstance(request, Request) and request.operation == UPDATE
         self.held[asked.uid] = Held(cpus, now, asked.name, PODS if is_pod else CLAIMS, grows=grows)
         self.is_changed = True
+
+    def make_sure_of_room_for(self, uid: str) -> None:
+        """Raise KubernetesError where one more would be too many to be written."""
+        if uid not in self.held and len(self.reservations.text()) > MOST_BYTES - _LONGEST_ENTRY:
+            raise KubernetesError(
+                f"quota {self.known.quota.full_name}: too many pods are on their way",
+                "create fewer at once",
+                status=429,
+            )
 
     @property
     def reservations(self) -> Reservations:
@@ -247,15 +259,8 @@ class Charging:
         return failed
 
     async def _swap(self, draft: _Draft) -> None:
-        reservations = draft.reservations
-        if len(reservations.text()) > MOST_BYTES:
-            raise KubernetesError(
-                f"quota {draft.known.quota.full_name}: too many pods are on their way",
-                "create fewer at once",
-                status=429,
-            )
         used = draft.used[EXCLUSIVE_CPUS].value()
-        written = await swap(self._client, draft.known, used, reservations)
+        written = await swap(self._client, draft.known, used, draft.reservations)
         self._quotas.saw(written.object)
 
     async def _claims_for(self, asked: _Asked) -> Claims:
@@ -293,6 +298,8 @@ class Charging:
             return answer
         charged = {name: what for name, what in answer.charged.items() if without_zeros(what)}
         if not asked.is_dry_run:
+            for name in charged:
+                drafts[name].make_sure_of_room_for(asked.uid)
             for name, what in charged.items():
                 quota, more = quotas[name], what[EXCLUSIVE_CPUS].value()
                 if isinstance(request, Request):
