@@ -46,7 +46,7 @@ class PlannedQuotas(Struct, frozen=True):
     def counted(self, pod: Pod) -> CountedPod:
         """A pod as quotas see it."""
         known = self.pods.get(pod.uid)
-        return CountedPod(pod) if known is None else replace(known, pod=pod)
+        return CountedPod(pod, may_decline=False) if known is None else replace(known, pod=pod)
 
     def ended(self, pod: Pod) -> CountedPod:
         """A pod that its node has rejected: the object is there, and asks for nothing more."""

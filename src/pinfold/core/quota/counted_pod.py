@@ -11,7 +11,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import PodError, pod_from_api, quantities_from_api
 from pinfold.core.pod.manifest.fields import mapping, mappings, text_of
 from pinfold.core.pod.manifest.names import CONTAINER_LISTS
@@ -54,6 +56,8 @@ class CountedPod(Struct, frozen=True):
     Times are in seconds since the epoch.  ``running`` holds the containers (init containers, too)
     whose status says what they have; ``infeasible`` is a resize that the node has refused for
     good.  ``container_claims`` are the entries of ``claims`` that each container names.
+    ``may_decline``: whether ``exclusive-cpus: "false"`` is in force where it comes to, which it is
+    beside a kubelet alone.
     """
 
     pod: Pod
@@ -68,6 +72,11 @@ class CountedPod(Struct, frozen=True):
     resource_version: str = ""
     claims: tuple[PodClaim, ...] = ()
     container_claims: Mapping[str, tuple[str, ...]] = _NO_CLAIMS
+    may_decline: bool = True
+
+    def declines(self, container: str) -> bool:
+        """Whether a container has no CPUs of its own by its annotation; "" is the pod."""
+        return self.may_decline and not EXCLUSIVE_CPUS.of(self.pod.annotations, container)
 
     @property
     def qos(self) -> str:
@@ -133,14 +142,17 @@ def counted_pod_from_api(manifest: Mapping[str, Any], pod: Pod | None = None) ->
 
 
 def new_pod_from_api(manifest: Mapping[str, Any], pod: Pod) -> CountedPod:
-    """Read a Pod that is to be created: as an API server, without what it says has become of it.
+    """Read a Pod that is to be created on a node of Pinfold's alone, without a kubelet.
+
+    As with an API server, what it says itself that has become of it is not heeded.
 
     Raises:
         PodError: see :func:`counted_pod_from_api`.
     """
     metadata = mapping(manifest.get("metadata"), "metadata")
     kept = {key: value for key, value in metadata.items() if key not in _NOT_ITS_OWN}
-    return counted_pod_from_api({"metadata": kept, "spec": manifest.get("spec")}, pod)
+    counted = counted_pod_from_api({"metadata": kept, "spec": manifest.get("spec")}, pod)
+    return replace(counted, may_decline=False)
 
 
 def _running(status: Mapping[str, Any]) -> Iterator[tuple[str, RunningContainer]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.pod import CPU, Container, QOSClass, most_at_once
 from pinfold.core.quota.claims import NO_CLAIMS, Claims
 from pinfold.core.quota.counted_pod import CountedPod
@@ -34,13 +33,13 @@ def exclusive_cpus(pod: CountedPod, claims: Claims = NO_CLAIMS) -> int:
     most = most_at_once(pod.pod, of_container)
     if pod.pod.has_pod_level_resources and pod.pod.resources is not None:
         whole = _whole(pod.pod.resources.requests.get(CPU))
-        if EXCLUSIVE_CPUS.of(pod.pod.annotations, ""):
+        if not pod.declines(""):
             most = max(most, whole - sum(claimed.values()))
     return most
 
 
 def _of_container(pod: CountedPod, container: Container) -> int:
-    if not EXCLUSIVE_CPUS.of(pod.pod.annotations, container.name):
+    if pod.declines(container.name):
         return 0
     mixed = container.name in pod.pod.mixed
     return max(_whole(asked, mixed=mixed) for asked in _requests(pod, container))

@@ -94,7 +94,7 @@ def _counted(manifest: str, pod: Pod) -> CountedPod:
     except ValueError:
         # Of a pod that was found without its record nobody knows the manifest; one that came when
         # there was no quota may say what no quota can read.
-        return CountedPod(pod)
+        return CountedPod(pod, may_decline=False)
 
 
 def _quota(manifest: str) -> ResourceQuota:
