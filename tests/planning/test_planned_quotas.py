@@ -120,7 +120,10 @@ def test_a_resize_is_charged_first(read: Read) -> None:
 def test_an_explanation_names_the_quota_and_tries_no_other_node(read: Read) -> None:
     manifests = read(quota({OURS: "2"}), pod("a"), pod("b"))
     explanation = explain_pod(planner_of(manifests), manifests.pods, "b")
-    assert explanation.remedies == ()
+    assert explanation.remedies == (
+        f"raise spec.hard to {OURS}=4 in ResourceQuota default/q",
+        "remove pod default/a, or create this one before it",
+    )
     assert "exceeded quota: q" in explanation.containers[0].constraint
 
 
@@ -178,3 +181,31 @@ def test_a_scope_without_a_meaning_lets_nobody_in(read: Read) -> None:
     plan = plan_of(read(scoped, pod("a")))
     assert [one.decision.reason for one in plan.pods] == ["Forbidden"]
     assert used(plan) == {OURS: "0"}
+
+
+def test_what_a_refusal_names_as_its_remedy_has_been_tried(read: Read) -> None:
+    hard = {OURS: "5", "requests.memory": "3Gi", "pods": "9"}
+    pods = (pod("a", "1"), pod("b", "3"), pod("c", "3"))
+    found = read(quota(hard), *pods)
+    explanation = explain_pod(planner_of(found), found.pods, "c")
+    assert explanation.remedies == (
+        f"raise spec.hard to {OURS}=7 in ResourceQuota default/q",
+        "remove pod default/b, or create this one before it",
+    )
+    assert plan_of(read(quota({**hard, OURS: "7"}), *pods)).rejected == ()
+    assert plan_of(read(quota(hard), pods[0], pods[2])).rejected == ()
+
+
+def test_what_no_limit_helps_is_told_no_limit(read: Read) -> None:
+    shared = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
+    found = read(quota({"requests.cpu": "4"}), shared)
+    explanation = explain_pod(planner_of(found), found.pods, "a")
+    assert "must specify requests.cpu for: c" in (explanation.decision.message or "")
+    assert explanation.remedies == ()
+
+
+def test_an_annotation_that_is_not_in_force_takes_nothing_off(read: Read) -> None:
+    annotated = pod("a")
+    annotated["metadata"]["annotations"] = {"exclusive-cpus.pinfold.dev/pod": "false"}
+    plan = plan_of(read(quota({OURS: "1"}), annotated))
+    assert [one.decision.reason for one in plan.pods] == ["Forbidden"]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, NodeState, charged
 from pinfold.admission.isolation import isolated_wish
@@ -28,6 +29,7 @@ from pinfold.documents import explanation as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.planning.plan_document import memory_blocks
 from pinfold.planning.planner import Planner, admission_order
+from pinfold.planning.quota_remedies import quota_remedies
 from pinfold.planning.remedies import find_remedies
 from pinfold.planning.wants import Wants, describe_left, describe_wants, is_memory, wants
 
@@ -75,7 +77,16 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
     upto = next(at for at, pod in enumerate(order, 1) if pod is named)
     *before, made = planner.decisions(order[:upto])
     admitted = [earlier.decision for earlier in before if earlier.decision.admitted]
-    return explain_decision(planner, made.before, made.decision, admitted)
+    explanation = explain_decision(planner, made.before, made.decision, admitted)
+    if made.decision.reason != FORBIDDEN:
+        return explanation
+    created = [
+        (one.decision.pod, one.decision.admitted)
+        for one in before
+        if one.decision.reason != FORBIDDEN
+    ]
+    remedies = quota_remedies(planner.quotas, made.quotas, named, created)
+    return replace(explanation, remedies=tuple(remedies))
 
 
 def explain_decision(
