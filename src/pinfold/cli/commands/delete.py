@@ -1,4 +1,4 @@
-"""``pinfold delete``: pods of the agent, all at the same time."""
+"""``pinfold delete``: pods and quotas of the agent, all at the same time."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from pinfold.documents.api import PodList
 _GONE: Final = 404
 _UNAVAILABLE: Final = 503
 _QUOTAS: Final = ("quota/", "resourcequota/")
+_PODS: Final = "/v1/pods/"
 _SILENCE: Final = 3.0
 """Seconds after which somebody who waits wants to know what for."""
 
@@ -33,7 +34,7 @@ _AT_ONCE: Final = 64
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="pod/NAME|quota/NAME...")
-@click.option("--all", "everything", is_flag=True, help="All pods.")
+@click.option("--all", "everything", is_flag=True, help="All pods; quotas stay.")
 @click.option("--grace", type=Seconds(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL.")
 @socket_option
 def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, socket: str) -> None:
@@ -44,27 +45,20 @@ def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, soc
     if everything == bool(names):
         raise click.UsageError("name the pods to delete, or give --all")
     client = Client(socket)
-    quotas = [name for name in names if name.startswith(_QUOTAS)]
-    for name in quotas:
-        kind, _, rest = name.partition("/")
-        client.delete(f"/v1/objects/ResourceQuota/{pod_path(rest)}")
-        click.echo(f"{kind}/{rest} deleted")
-    paths = {pod_path(name): name for name in names if name not in quotas}
-    if quotas and not paths:
-        return
+    paths = dict(map(_path, names))
     if everything:
         pods = client.read("/v1/pods", PodList).pods
         # As they are called, whatever that is: an older agent has taken any name.
         named = ((pod.namespace, pod.name) for pod in pods)
         paths = {
-            f"{quote(space, safe='')}/{quote(name, safe='')}": f"{space}/{name}"
+            f"{_PODS}{quote(space, safe='')}/{quote(name, safe='')}": _pod(f"{space}/{name}")
             for space, name in named
         }
     failures: list[tuple[str, click.ClickException]] = []
     for path, error in _ended(client, socket, paths, grace):
-        name = paths[path].removeprefix("pod/").removeprefix("pods/").removeprefix("default/")
+        name = paths[path]
         if error is None:
-            click.echo(f"pod/{name} deleted")
+            click.echo(f"{name} deleted")
         elif isinstance(error, NoAgentError):
             raise error
         elif not (everything and isinstance(error, RefusedError) and error.status == _GONE):
@@ -72,15 +66,28 @@ def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, soc
     if len(paths) == 1 and failures:
         raise failures[0][1]
     for name, error in failures:
-        click.echo(f"Error: pod/{name}: {error.format_message()}", err=True)
+        click.echo(f"Error: {name}: {error.format_message()}", err=True)
     if failures:
-        raise RefusedError(0, f"{len(failures)} of {len(paths)} pods were not deleted")
+        what = "pods " if all(path.startswith(_PODS) for path in paths) else ""
+        raise RefusedError(0, f"{len(failures)} of {len(paths)} {what}were not deleted")
+
+
+def _path(name: str) -> tuple[str, str]:
+    """The path of a pod or a quota, and what it is called."""
+    kind, _, rest = name.partition("/")
+    if f"{kind}/" in _QUOTAS:
+        return f"/v1/objects/ResourceQuota/{pod_path(rest)}", f"{kind}/{rest}"
+    return f"{_PODS}{pod_path(name)}", _pod(name.removeprefix("pod/").removeprefix("pods/"))
+
+
+def _pod(name: str) -> str:
+    return f"pod/{name.removeprefix('default/')}"
 
 
 def _ended(
     client: Client, socket: str, paths: Mapping[str, str], grace: float | None
 ) -> Iterator[tuple[str, click.ClickException | None]]:
-    """Yield each pod when it is gone, or why it is not."""
+    """Yield each path when what is there is gone, or why it is not."""
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     told: queue.SimpleQueue[tuple[str, click.ClickException | None]] = queue.SimpleQueue()
     for path in paths:
@@ -91,7 +98,7 @@ def _ended(
             while True:
                 path = waiting.get_nowait()
                 try:
-                    client.delete(f"/v1/pods/{path}", grace=grace)
+                    client.delete(path, **({"grace": grace} if path.startswith(_PODS) else {}))
                 except click.ClickException as error:
                     told.put((path, error))
                 else:
