@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from pinfold.agent.loops.static_pods import StaticPods
+from pinfold.agent.objects import object_record
+from pinfold.core.pod.api import PodError
 from pinfold.ports.records import PodRecord
 from tests.scenes.manager_harness import Harness, parse, run_virtually
 from tests.scenes.manager_harness import manifest as a_pod
@@ -132,3 +135,49 @@ def test_a_pod_that_its_node_rejects_is_not_tried_again_for_a_quota(tmp_path: Pa
         assert scene.asked == ["large"] * 2
 
     follow(tmp_path, work)
+
+
+def test_a_quota_that_cannot_be_used_any_more_stays_in_force(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        scene.quota(1)
+        await scene.look()
+        wrong = {"kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": {"x": 1}}}
+        scene.write("quota.yaml", wrong)
+        scene.pod("app", "2")
+        await scene.look()
+        assert scene.phases() == {"app": "Rejected"}
+        # Neither does it go where the file cannot be read at a start.
+        await scene.node.kill()
+        (tmp_path / "quota.yaml").write_text("{")
+        await scene.start()
+        await scene.look()
+        assert scene.phases() == {"app": "Rejected"}
+        (tmp_path / "quota.yaml").unlink()
+        await scene.look()
+        await scene.look()
+        assert scene.phases() == {"app": "Running"}
+
+    follow(tmp_path, work)
+
+
+def test_the_annotation_of_a_kubelets_agent_takes_nothing_off(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        scene.quota(1)
+        pod = a_pod("app", "2")
+        pod["metadata"] = {
+            "name": "app",
+            "annotations": {"exclusive-cpus.pinfold.dev/pod": "false"},
+        }
+        scene.write("app.yaml", pod)
+        await scene.look()
+        assert scene.phases() == {"app": "Rejected"}
+
+    follow(tmp_path, work)
+
+
+def test_a_quota_may_name_a_class_by_its_short_name() -> None:
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"gold": "1"}}}
+    record = object_record(quota, "/folder", {"gold"})
+    assert json.loads(record.manifest)["spec"]["hard"] == {"requests.class.pinfold.dev/gold": "1"}
+    with pytest.raises(PodError, match="must be a standard resource"):
+        object_record(quota, "/folder")

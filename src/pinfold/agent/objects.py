@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
+from pinfold.core.classes.names import with_class_quota
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.fields import text_of
 from pinfold.core.quota.quota import quota_from_api
@@ -16,17 +17,22 @@ from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.quotas import RESOURCE_QUOTA
 from pinfold.ports.records import ObjectKey, ObjectRecord
 
+Checked: TypeAlias = tuple[ObjectKey, Mapping[str, Any]]
+Check: TypeAlias = Callable[[Mapping[str, Any], Collection[str]], Checked]
 
-def _quota_key(manifest: Mapping[str, Any]) -> ObjectKey:
-    quota = quota_from_api(manifest)
+
+def _quota(manifest: Mapping[str, Any], classes: Collection[str]) -> Checked:
+    named = with_class_quota(manifest, classes)
+    quota = quota_from_api(named)
     validate_quota(quota)
-    return ObjectKey(RESOURCE_QUOTA, quota.namespace, quota.name)
+    return ObjectKey(RESOURCE_QUOTA, quota.namespace, quota.name), named
 
 
-KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], ObjectKey]]] = {
-    RESOURCE_QUOTA: _quota_key,
-}
-"""Of each kind what checks a manifest, and says which object it is; raises PodError."""
+KINDS: Final[Mapping[str, Check]] = {RESOURCE_QUOTA: _quota}
+"""Of each kind what checks a manifest, and says which object it is and what is kept of it.
+
+They are given the names of the classes that there are, and raise PodError.
+"""
 
 
 class Objects:
@@ -44,7 +50,8 @@ class Objects:
             PodError: it is of no kind that is kept here, or not a valid one.
             StoreError: it cannot be written down; nothing was changed.
         """
-        record = object_record(manifest, source)
+        classes = self._books.view.state.devices.classes.names
+        record = object_record(manifest, source, classes)
         async with self._books.change() as draft:
             self._books.expect_room()
             caller.begin()
@@ -81,9 +88,12 @@ class Objects:
                 draft.put_object(one.key, one)
 
 
-def object_record(manifest: Mapping[str, Any], source: str) -> ObjectRecord:
+def object_record(
+    manifest: Mapping[str, Any], source: str, classes: Collection[str] = ()
+) -> ObjectRecord:
     """What is kept of a manifest; raises PodError where it is none of an object of ours."""
     kind = text_of(manifest.get("kind"), "kind") or ""
     if kind not in KINDS:
         raise PodError("kind", f"Unsupported value: {kind[:80]!r}: {', '.join(KINDS)}")
-    return ObjectRecord(KINDS[kind](manifest), json.dumps(manifest), source)
+    key, named = KINDS[kind](manifest, classes)
+    return ObjectRecord(key, json.dumps(named), source)

@@ -18,7 +18,7 @@ from pinfold.core.classes.api import (
     pod_with_classes,
 )
 from pinfold.core.classes.compute_resource import ComputeResource
-from pinfold.core.classes.names import with_class_quotas
+from pinfold.core.classes.names import with_class_quota
 from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.pod.api import described
 
@@ -62,8 +62,4 @@ class ClassManifests(Struct):
 
     def in_quota(self, quota: Mapping[str, Any]) -> Mapping[str, Any]:
         """A quota with classes by the names that are counted."""
-        spec = quota.get("spec")
-        hard = spec.get("hard") if isinstance(spec, Mapping) else None
-        if not self.classes or not isinstance(spec, Mapping) or not isinstance(hard, Mapping):
-            return quota
-        return {**quota, "spec": {**spec, "hard": with_class_quotas(hard, self.classes)}}
+        return with_class_quota(quota, self.classes)

@@ -24,7 +24,7 @@ from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.quotas import let_in
 from pinfold.ports.errors import PortError
-from pinfold.ports.records import UNHEALTHY_DEVICE, ObjectRecord, PodPhase, PodRecord
+from pinfold.ports.records import UNHEALTHY_DEVICE, ObjectKey, ObjectRecord, PodPhase, PodRecord
 from pinfold.retry.loops import Loops
 
 LOOK_PERIOD: Final = 0.25
@@ -111,13 +111,25 @@ class StaticPods:
             if uid not in ours:
                 await self._begin(pod)
 
-    def _kept(self) -> Iterator[ObjectRecord]:
-        """The objects of the folder; one that cannot be used is told, and is not in force."""
+    def _kept(self) -> Iterable[ObjectRecord]:
+        """The objects of the folder; while one of them cannot be used, none is forgotten."""
+        view = self._manager.books.view
+        classes = view.state.devices.classes.names
+        kept: dict[ObjectKey, ObjectRecord] = {}
+        problems = {}
         for file, manifest in self._folder.objects:
             try:
-                yield object_record(manifest, self._source)
+                one = object_record(manifest, self._source, classes)
             except PodError as error:
-                log.error("manifest", file=str(file), problem=str(error))
+                problems[file] = str(error)
+                continue
+            if kept.setdefault(one.key, one) is not one:
+                problems[file] = f"there is a {one.key.kind} {one.key.name} in another file already"
+        for file, problem in problems.items():
+            log.error("manifest", file=str(file), problem=problem)
+        if problems or not all(self._folder.is_known(file) for file in self._unread or ()):
+            kept = {k: one for k, one in view.objects.items() if one.source == self._source} | kept
+        return kept.values()
 
     def _let_in(self) -> list[StaticPod]:
         """Pods that a quota refused, and would no more."""

@@ -119,6 +119,15 @@ def with_class_quotas(hard: Mapping[str, Any], classes: Collection[str]) -> dict
     }
 
 
+def with_class_quota(quota: Mapping[str, Any], classes: Collection[str]) -> Mapping[str, Any]:
+    """A ResourceQuota manifest with classes by the names that quotas count; as for pods."""
+    spec = quota.get("spec")
+    hard = spec.get("hard") if isinstance(spec, Mapping) else None
+    if not classes or not isinstance(spec, Mapping) or not isinstance(hard, Mapping):
+        return quota
+    return {**quota, "spec": {**spec, "hard": with_class_quotas(hard, classes)}}
+
+
 def _container(container: object, classes: Collection[str]) -> object:
     resources = container.get("resources") if isinstance(container, Mapping) else None
     if not isinstance(container, Mapping) or not isinstance(resources, Mapping):
