@@ -64,7 +64,9 @@ def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
     try:
         pod = node.apply(manifest("owner", ("main", (sys.executable, "-c", script), "1")))
         wait_until(lambda: stamp.exists() and bool(stamp.read_text()))
+        came = float(stamp.read_text())
         time.sleep(0.5)
+        wait_until(lambda: sum(at >= came for at, _, _ in list(samples)) > 20)
     finally:
         done.set()
         sampler.join()
