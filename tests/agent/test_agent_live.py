@@ -64,14 +64,12 @@ def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
     try:
         pod = node.apply(manifest("owner", ("main", (sys.executable, "-c", script), "1")))
         wait_until(lambda: stamp.exists() and bool(stamp.read_text()))
-        came = float(stamp.read_text())
-        time.sleep(0.5)
-        wait_until(lambda: sum(at >= came for at, _, _ in list(samples)) > 20)
+        began = float(stamp.read_text())
+        wait_until(lambda: time.monotonic() > began + 0.5 and samples[-21:][0][0] >= began)
     finally:
         done.set()
         sampler.join()
     own = CPUSet.parse(pod["containers"][0]["cpus"])
-    began = float(stamp.read_text())
     before = [mask for at, _, mask in samples if at < began]
     after = [(cpu, mask) for at, cpu, mask in samples if at >= began]
     assert any(own & mask for mask in before), "the neighbours could never be on the owner's CPU"

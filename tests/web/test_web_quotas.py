@@ -86,6 +86,9 @@ def test_the_commands_know_quotas(api: Served, pinfold: Any, tmp_path: Path) -> 
     assert (gone.exit_code, gone.output) == (0, "quota/cpus deleted\n")
     again = pinfold("delete", "quota/cpus")
     assert (again.exit_code, "there is no ResourceQuota default/cpus" in again.output) == (1, True)
+    both = pinfold("delete", "quota/cpus", "pod/a")
+    assert (both.exit_code, "pod/a deleted\n" in both.output) == (1, True)
+    assert both.output.endswith("Error: 1 of 2 were not deleted\n")
     assert pinfold("apply", str(file), "-o", "json").exit_code == 1
     assert api.ask("GET", "/v1/status").json["quotas"]
 
