@@ -153,7 +153,7 @@ class LendingNode:
         found = holdings([(OWNER, self.own)], self.lent, self.topology)
         for proposal in self.controller.returns(self._looks, found):
             self._carry_out(Return, proposal.cpus, proposal.why)
-            self.memory = self.controller.taken_back(self.memory, OWNER, proposal.why)
+            self.memory = self.controller.taken_back(self.memory, OWNER, proposal.why, look.at)
 
     def _carry_out(self, kind: type, cpus: CPUSet, why: str) -> None:
         self.events.append((self.at, kind, cpus, why))

@@ -47,7 +47,7 @@ def test_what_is_lent_is_told_and_counts_as_its_owners(tmp_path: Path) -> None:
             before.shared,
             before.pool,
         ), "what is lent is not free"
-        assert "CPUs 3 lent" in picture
+        assert "CPU 3 is lent" in picture
         assert "~  exclusive and lent 1" in picture
         assert "3~" in picture
         told = AgentSays.of_status(after).containers

@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "resize": "Give a running container more or fewer CPUs of its own, while it runs.",
     "run": "Run COMMAND on CPUs that nobody else uses, and exit with its status.",
     "apply": "Run the pods of FILE...",
-    "delete": "End pods, and wait until they are gone and their CPUs are free.",
+    "delete": "End pods, and wait until they are gone and their CPUs are free; or forget quotas.",
     "logs": "Print what a container has written, also one that has ended.",
     "status": "Show who owns which CPU, and how the pods are.",
     "history": "Print what the agent has decided, moved, lent and repaired; the newest last.",

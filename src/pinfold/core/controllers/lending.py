@@ -203,9 +203,11 @@ class Lending(Struct, frozen=True):
             why_not=why,
         )
 
-    def taken_back(self, memory: LendingMemory, owner: Owner, why: str) -> LendingMemory:
-        """The same once the quick look has taken CPUs back."""
+    def taken_back(self, memory: LendingMemory, owner: Owner, why: str, at: float) -> LendingMemory:
+        """The same once a quick look at that moment has taken CPUs back."""
         now = self._struck(memory.owners.get(owner, OwnerMemory()), why)
+        # The next slow look takes all of the time since the last one off the pause.
+        now = replace(now, pause=now.pause + max(0.0, at - memory.at))
         return replace(memory, owners={**memory.owners, owner: now})
 
     def _why_back(self, one: SeenContainer, now: OwnerMemory, seen: Seen) -> str:

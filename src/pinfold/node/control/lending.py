@@ -159,6 +159,6 @@ class Lender:
         returns = self._controller.returns(self._looks, held)
         for proposal in returns:
             owner = next(one for one in held if held[one].lent == proposal.cpus)
-            memory = self._controller.taken_back(memory, owner, proposal.why)
+            memory = self._controller.taken_back(memory, owner, proposal.why, at)
         strangers = self._books.view.lent - CPUSet.union(one.lent for one in held.values())
         return memory, (*returns, *((owner_gone(strangers),) if strangers else ()))
