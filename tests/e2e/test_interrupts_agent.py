@@ -81,8 +81,9 @@ def test_off_while_the_pod_runs_and_back_whatever_ends_it(node: AgentProcess) ->
     wait_until(lambda: affinities() == during)
     node.client.delete("/v1/pods/default/pod")
     wait_until(lambda: affinities() == before)
-    assert status(node) is None
-    assert not (node.state / "interrupts.json").exists()
+    # It is told, and forgotten, once the last one is back.
+    wait_until(lambda: status(node) is None)
+    wait_until(lambda: not (node.state / "interrupts.json").exists())
 
 
 @pytest.mark.parametrize("housekeeping", ["zwei", "1-", "3-1"])
