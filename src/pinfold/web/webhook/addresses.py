@@ -32,5 +32,8 @@ def listen(address: str) -> socket.socket:
         )
     except OSError as error:
         raise PortError(f"{address}: {error.strerror or error}", "give another address") from None
+    # Those that it accepts have it, too. asyncio sets it on sockets of its own only, and an answer
+    # in two parts would wait for the peer's delayed acknowledgement, 40 ms.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.settimeout(0)
     return sock
