@@ -18,15 +18,8 @@ from hypothesis import strategies as st
 from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.cli import main
 from pinfold.cluster.quota.certificate_keeper import Names
-from pinfold.cluster.quota.review import (
-    CLAIM_GROUP,
-    CLAIMS,
-    PODS,
-    TEMPLATES,
-    Denied,
-    PodAsked,
-    review,
-)
+from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES
+from pinfold.cluster.quota.review import CLAIM_GROUP, Denied, PodAsked, review
 from pinfold.cluster.quota.rights import RIGHTS, Right
 from pinfold.core.pod.annotations import ANNOTATIONS
 from pinfold.core.quota.claims import ClaimRules

@@ -27,7 +27,6 @@ from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
 from pinfold.core.quota.in_use import in_use
 from pinfold.core.quota.names import EXCLUSIVE_CPUS, IN, PRIORITY_CLASS
 from pinfold.core.quota.quota import ResourceQuota, ScopeRequirement, quota_from_api
-from pinfold.core.quota.reservations import RESERVED_SECONDS, Reservation, counting, reserved
 from pinfold.core.quota.resource_list import add, exceeded, subtract
 from pinfold.core.quota.usage import usage
 from pinfold.core.quota.validation import quota_problems
@@ -268,16 +267,6 @@ def test_the_status_of_a_claim_has_a_name() -> None:
     status: dict[str, Any] = {"resourceClaimStatuses": [{"name": []}]}
     with pytest.raises(PodError, match=r"resourceClaimStatuses.*name"):
         counted_pod_from_api({"spec": spec, "status": status})
-
-
-# Reservations
-
-
-def test_a_reservation_ends_with_its_pod_or_by_itself() -> None:
-    kept = [Reservation(uid, {"pods": Quantity(1)}, NOW) for uid in ("a", "b", "b")]
-    assert [one.uid for one in counting(kept, {"a"}, NOW + 1)] == ["b", "b"]
-    assert counting(kept, (), NOW + RESERVED_SECONDS) == ()
-    assert reserved(kept) == {"pods": Quantity(2)}
 
 
 # Properties

@@ -143,10 +143,10 @@ def controls_node(controlling: Controlling | None, books: Books, nice: int) -> l
 
     async def go_on() -> None:
         if not controlling.has_to_be_quick:
-            await loop.go_on()
+            return await loop.go_on()
         # Whoever is to be quick has to get a CPU when it wants one; containers shed it.
         with at_least(nice, refused):
-            await loop.go_on()
+            return await loop.go_on()
 
     return [
         Runnable(

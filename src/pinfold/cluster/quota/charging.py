@@ -155,7 +155,7 @@ class Charging:
         """Charge a pod, or what it is to have more; or say why not.
 
         Who asks again with the same uid is not charged twice.  What was charged and never appears
-        is given back after :data:`~pinfold.core.quota.reservations.RESERVED_SECONDS`.
+        is given back after :data:`~.known.RESERVED_SECONDS`.
 
         Returns:
             What the object counts for more, by the quotas' names.

@@ -29,6 +29,9 @@ from pinfold.ports.kubernetes import (
 )
 
 ANNOTATION: Final = "quota.pinfold.dev/reservations"
+RESERVED_SECONDS: Final = 60.0
+"""How long who was let in may take to appear: whoever is asked after us may refuse it."""
+
 MOST_BYTES: Final = 128 << 10
 """How long the annotation may be: half of what an object may have in all of them."""
 

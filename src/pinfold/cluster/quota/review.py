@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES
 from pinfold.core.pod.annotations import changed_fixed
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.fields import mapping
@@ -19,9 +20,6 @@ from pinfold.core.quota.claims import ClaimedCPUs, ClaimRules, claimed_cpus
 from pinfold.core.quota.counted_pod import counted_pod_from_api
 from pinfold.documents.admission_review import AdmissionRequest
 
-PODS: Final = "pods"
-CLAIMS: Final = "resourceclaims"
-TEMPLATES: Final = "resourceclaimtemplates"
 CLAIM_GROUP: Final = "resource.k8s.io"
 
 _CLAIMS: Final = ((CLAIM_GROUP, CLAIMS, CREATE), (CLAIM_GROUP, TEMPLATES, CREATE))

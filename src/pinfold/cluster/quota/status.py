@@ -19,13 +19,20 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES, Counted, SeenPod
-from pinfold.cluster.quota.known import Held, Key, KnownQuota, Quotas, Reservations, swap
+from pinfold.cluster.quota.known import (
+    RESERVED_SECONDS,
+    Held,
+    Key,
+    KnownQuota,
+    Quotas,
+    Reservations,
+    swap,
+)
 from pinfold.core.pod.api import PodError
 from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.quota.counted_pod import counted_pod_from_api
 from pinfold.core.quota.names import EXCLUSIVE_CPUS
 from pinfold.core.quota.quota import ResourceQuota
-from pinfold.core.quota.reservations import RESERVED_SECONDS
 from pinfold.core.quota.scopes import ScopeError, matches
 from pinfold.core.quota.usage import usage_of
 from pinfold.core.values.quantity import Quantity
