@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tests.scenes.manager_harness import Harness
 
@@ -96,6 +96,30 @@ async def until_dead(node: MortalHarness, life: Any) -> bool:
     error = results[0]
     if isinstance(error, Exception) and not died:
         raise error
+    return died
+
+
+_Node = TypeVar("_Node", bound=MortalHarness)
+
+
+async def next_starts(
+    node: _Node, life: Callable[[_Node], Awaitable[None]], at: int, *, after: bool
+) -> bool:
+    """Let an agent start and live that dies at this call, and the next one start; did it die?
+
+    What the kernel refused the first, it does not refuse the next.
+    """
+    node.arm(at, after=after)
+
+    async def whole() -> None:
+        await node.start()
+        await life(node)
+
+    died = await until_dead(node, whole())
+    await node.kill()
+    node.cgroups.faults.fail_at = set()
+    node.arm(0, after=False)
+    await node.start()
     return died
 
 

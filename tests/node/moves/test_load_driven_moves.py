@@ -27,7 +27,7 @@ from pinfold.ports.records import ByLoad
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.load_driven_pods import CONFIG, OPTIONS, A, LoadDrivenNode, by_load
 from tests.scenes.manager_harness import manifest, run_virtually
-from tests.scenes.mortal_harness import every_death, until_dead
+from tests.scenes.mortal_harness import every_death, next_starts
 
 
 def run(scenario: Callable[[LoadDrivenNode], Awaitable[None]], **harness: Any) -> None:
@@ -382,17 +382,7 @@ def test_the_agent_may_die_at_every_call(life: Life) -> None:
         await node.admit(by_load("a", "2", grace=1))
         await node.admit(manifest("web", ""))
         await node.kill()
-        node.arm(at, after=after)
-
-        async def whole() -> None:
-            await node.start()
-            await life(node)
-
-        died = await until_dead(node, whole())
-        await node.kill()
-        node.cgroups.faults.fail_at = set()
-        node.arm(0, after=False)
-        await node.start()
+        died = await next_starts(node, life, at, after=after)
         await goes_on(node)
         node.check()
         assert await reconcile(node.books) == []

@@ -16,7 +16,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest, run_virtually
-from tests.scenes.mortal_harness import MortalHarness, every_death, until_dead
+from tests.scenes.mortal_harness import MortalHarness, every_death, next_starts
 from tests.scenes.moves_harness import Node
 from tests.scenes.watched_cgroups import WatchedCgroups
 
@@ -100,17 +100,7 @@ Life = Callable[[MortalNode], Awaitable[None]]
 
 async def dies(node: MortalNode, life: Life, at: int, *, after: bool) -> bool:
     """Let an agent live that dies at this call, and the next one start and go on."""
-    node.arm(at, after=after)
-
-    async def whole() -> None:
-        await node.start()
-        await life(node)
-
-    died = await until_dead(node, whole())
-    await node.kill()
-    node.cgroups.faults.fail_at = set()
-    node.arm(0, after=False)
-    await node.start()
+    died = await next_starts(node, life, at, after=after)
     await goes_on(node)
     return died
 
