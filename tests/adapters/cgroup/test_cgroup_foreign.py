@@ -17,7 +17,7 @@ from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from tests.scenes.cgroup_kernel import Kernel, a_cpu_switch, a_kernel, only_v2
 from tests.scenes.contract_node import OWNER, SHARED
-from tests.scenes.waiting import wait_until
+from tests.scenes.waiting import PATIENCE, wait_until
 
 kernel = pytest.fixture(a_kernel)
 unified = pytest.fixture(only_v2)
@@ -102,24 +102,27 @@ def test_foreign_writes_are_told_and_own_ones_are_not(kernel: Kernel) -> None:
 
         listener = asyncio.create_task(listen())
         await asyncio.sleep(0)  # now it listens
+        folder = kernel.tree / "exclusive/pod-uid-owner/main"
+        pool = kernel.tree / "shared"
+
+        async def foreign(place: Path, key: ContainerKey | None) -> None:
+            """The kernel keeps the order: had an own write before it been told, that came first."""
+            (place / "cpuset.cpus").write_text(str(kernel.cpus))
+            assert await asyncio.wait_for(told.get(), 5 * PATIENCE) == key
+
         await cgroups.place(OWNER, Placement(cpus=own))
-        await cgroups.set_shared(CPUSet([min(kernel.cpus)]))
         await cgroups.place(SHARED, Placement(cpus=own))
         await cgroups.remove(SHARED)
-        await asyncio.sleep(0.05)
-        assert told.empty()
-        folder = kernel.tree / "exclusive/pod-uid-owner/main"
-        (folder / "cpuset.cpus").write_text(str(kernel.cpus))
-        assert await asyncio.wait_for(told.get(), 5) == OWNER
+        await foreign(pool, None)
+        await cgroups.set_shared(CPUSet([min(kernel.cpus)]))
+        await foreign(folder, OWNER)
         await cgroups.place(OWNER, Placement(cpus=own))
-        pool = kernel.tree / "shared"
-        (pool / "cpuset.cpus").write_text(str(kernel.cpus))
-        assert await asyncio.wait_for(told.get(), 5) is None
+        await foreign(pool, None)
         await cgroups.set_shared(kernel.cpus - own)
         folder.rmdir()
-        assert await asyncio.wait_for(told.get(), 5) == OWNER
+        assert await asyncio.wait_for(told.get(), 5 * PATIENCE) == OWNER
         await cgroups.place(OWNER, Placement(cpus=own))
-        await asyncio.sleep(0.05)
+        await foreign(pool, None)
         assert told.empty()
         listener.cancel()
         await asyncio.gather(listener, return_exceptions=True)

@@ -14,7 +14,7 @@ from pinfold.ports.cgroups import Limits, Partition, Placement
 from tests.scenes.cgroup_kernel import Kernel, a_kernel, only_cpusets, only_v2
 from tests.scenes.cgroups_contract import FORKER, headless_process
 from tests.scenes.contract_node import BORROWER, OWNER, SHARED
-from tests.scenes.waiting import wait_until
+from tests.scenes.waiting import PATIENCE, wait_until
 
 kernel = pytest.fixture(a_kernel)
 cpuset_only = pytest.fixture(only_cpusets)
@@ -214,36 +214,66 @@ def test_what_is_a_partition_cannot_be_lent(v2_kernel: Kernel, partition: Partit
     asyncio.run(scenario())
 
 
+class Told:
+    """Hears what others have changed, beside an owner, whose CPUs somebody changes to be heard."""
+
+    def __init__(self, kernel: Kernel, own: CPUSet) -> None:
+        self._kernel, self._own = kernel, own
+        self._keys: asyncio.Queue[object] = asyncio.Queue()
+        self._listener = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for key in self._kernel.cgroups.changes():
+            self._keys.put_nowait(key)
+
+    async def next(self) -> object:
+        """What is told next."""
+        async with asyncio.timeout(20 * PATIENCE):
+            return await self._keys.get()
+
+    async def until_now(self) -> list[object]:
+        """What is told of all that was written before: it is told in this order."""
+        file = self._kernel.tree / "exclusive/pod-uid-owner/main/cpuset.cpus"
+        file.write_text(str(self._kernel.cpus))
+        found = []
+        while (key := await self.next()) != OWNER:
+            found.append(key)
+        await self._kernel.cgroups.place(OWNER, Placement(cpus=self._own))
+        return found
+
+    async def close(self) -> None:
+        self._listener.cancel()
+        await asyncio.gather(self._listener, return_exceptions=True)
+
+
+async def hearing(kernel: Kernel, own: CPUSet) -> Told:
+    """One that hears already."""
+    await kernel.cgroups.place(OWNER, Placement(cpus=own))
+    told = Told(kernel, own)
+    await asyncio.sleep(0)  # its watches are made in its first turn, which waits for nothing
+    await told.until_now()
+    return told
+
+
 def test_another_rank_is_told_and_the_own_one_is_not(kernel: Kernel) -> None:
     async def scenario() -> None:
         cgroups = kernel.cgroups
         own = CPUSet([max(kernel.cpus)])
         await cgroups.open(kernel.cpus - own)
-        told: asyncio.Queue[object] = asyncio.Queue()
-
-        async def listen() -> None:
-            async for key in cgroups.changes():
-                told.put_nowait(key)
-
-        listener = asyncio.create_task(listen())
-        await asyncio.sleep(0)  # now it listens
+        told = await hearing(kernel, own)
         for _ in range(2):  # the idle side comes and goes
             await cgroups.lend(own)
-            await asyncio.sleep(0.05)
-            assert told.empty()
+            assert await told.until_now() == []
             (rank,) = (file for tree in kernel.trees for file in tree.glob("idle/cpu.idle"))
             rank.write_text("0")
-            assert await asyncio.wait_for(told.get(), 5) is None
+            assert await told.next() is None
             await cgroups.set_shared(kernel.cpus - own)
             assert ranks(kernel)["idle"] == "1"
             await cgroups.lend(CPUSet())
             assert not rank.exists()
-            await asyncio.sleep(0.05)
             # A write of ours to what is gone since may be told.
-            while not told.empty():
-                told.get_nowait()
-        listener.cancel()
-        await asyncio.gather(listener, return_exceptions=True)
+            assert set(await told.until_now()) <= {None}
+        await told.close()
 
     asyncio.run(scenario())
 
@@ -253,25 +283,17 @@ def test_another_cap_is_told_and_the_own_one_is_not(kernel: Kernel) -> None:
         cgroups, own = kernel.cgroups, CPUSet([max(kernel.cpus)])
         await cgroups.open(kernel.cpus - own)
         await cgroups.lend(own)
-        told: asyncio.Queue[object] = asyncio.Queue()
-
-        async def listen() -> None:
-            async for key in cgroups.changes():
-                told.put_nowait(key)
-
-        listener = asyncio.create_task(listen())
-        await asyncio.sleep(0)  # now it listens
+        told = await hearing(kernel, own)
         ((file, uncapped),) = cgroups.undoing().uncapped.items()
         await cgroups.cap_idle(0.3333333)
         await cgroups.cap_idle(0.5)
-        await asyncio.sleep(0.05)
-        assert told.empty()
+        assert await told.until_now() == []
         (written,) = [one for one in cgroups.limits.written() if not one.pod_uid]
         assert written.folder == str(Path(file).parent)
         for name, text in written.files.items():
             assert (Path(file).with_name(name)).read_text().strip() == text
         Path(file).write_text(uncapped)
-        assert await asyncio.wait_for(told.get(), 5) is None
+        assert await told.next() is None
         seen = (await cgroups.observe()).idle
         assert seen is not None
         assert seen.quota is None
@@ -281,8 +303,7 @@ def test_another_cap_is_told_and_the_own_one_is_not(kernel: Kernel) -> None:
         assert seen.quota == 0.5
         await cgroups.cap_idle(None)
         assert [one for one in cgroups.limits.written() if not one.pod_uid] == []
-        listener.cancel()
-        await asyncio.gather(listener, return_exceptions=True)
+        await told.close()
 
     asyncio.run(scenario())
 

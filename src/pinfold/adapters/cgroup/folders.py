@@ -98,8 +98,14 @@ async def remove_tree(path: Path) -> None:
     """
     folders = list(descendants(path))
     # Looked at before anything goes, so that a refusal leaves all as it was.
-    if pids := members(path):
-        raise CgroupError(f"{path}: process {pids[0]} is still in it", "end it first")
+    for attempt in range(_REMOVAL_TRIES):
+        pids = members(path)
+        if not pids:
+            break
+        if attempt == _REMOVAL_TRIES - 1:
+            raise CgroupError(f"{path}: process {pids[0]} is still in it", "end it first")
+        # One that is dying could not be moved, and is listed for a moment.
+        await asyncio.sleep(_REMOVAL_PAUSE)
     for folder in folders:
         for attempt in range(_REMOVAL_TRIES):
             try:
