@@ -25,7 +25,7 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench bench-effect bench-fragmentation bench-suppression e2e guest trial fuzz mutants docs wheel venv lock clean
+.PHONY: help run test check bench bench-effect bench-fragmentation bench-suppression e2e guest real-cluster trial fuzz mutants docs wheel venv lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,13 @@ e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: crashes, confinement, shi
 
 guest: $(VENV)/.dev  ## As root: live tests in four guests (an hour): SMT, 2 NUMA nodes, huge pages, cgroup v2, v1
 	$(BIN)/python -m pytest tests/guest/test_guest.py $(ARGS)
+
+KUBERNETES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pinfold/kubernetes
+real-cluster: $(VENV)/.dev  ## Against Kubernetes itself: of KUBEBUILDER_ASSETS, else built of Debian's source (minutes)
+ifndef KUBEBUILDER_ASSETS
+	sh tests/cluster/real/build.sh $(KUBERNETES)
+endif
+	KUBEBUILDER_ASSETS=$(or $(KUBEBUILDER_ASSETS),$(KUBERNETES)/bin) $(BIN)/python -m pytest tests/cluster/real $(ARGS)
 
 trial: $(VENV)/.dev  ## As root: an agent under faults by chance (SECONDS=300, ARGS="--seed 7 --only hotplug" to choose)
 	$(BIN)/python -m trial --seconds $(or $(SECONDS),300) $(ARGS)

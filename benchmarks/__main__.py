@@ -24,10 +24,12 @@ from benchmarks import (
     allocation,
     device_plugins,
     devices,
+    extender,
     kubelet_merge,
     merge,
     moves,
     process,
+    publishing,
     quota_cache,
     start_up,
 )
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def workloads() -> dict[str, Callable[[], Result]]:
     """Every workload by name: set up and measure."""
     found: dict[str, Callable[[], Result]] = {}
-    for module in (allocation, merge, kubelet_merge, devices, moves, process):
+    for module in (allocation, merge, kubelet_merge, devices, moves, publishing, process):
         for name, setup in module.WORKLOADS.items():
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():
@@ -96,6 +98,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
         agent_live,
         agent_containers,
         quota_cache,
+        extender,
     ):
         found |= agent.MEASURED
     return found

@@ -122,7 +122,41 @@ LSCPU: Final = (
 """,
 )
 
+_BESIDE_PODS: Final = b"""
+kind: ResourceClaimTemplate
+apiVersion: resource.k8s.io/v1
+metadata: {name: two}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: cpus, exactly: {deviceClassName: dra.cpu, capacity: {requests: {dra.cpu/cpu: 2}}}}
+---
+kind: ResourceQuota
+apiVersion: v1
+metadata: {name: q}
+spec:
+  hard: {pods: 2, pinfold.dev/exclusive-cpus: "4", requests.cpu: 8}
+  scopeSelector:
+    matchExpressions:
+    - {scopeName: PriorityClass, operator: In, values: [high]}
+---
+{kind: PriorityClass, apiVersion: scheduling.k8s.io/v1, metadata: {name: high}, value: 9}
+---
+{kind: Namespace, metadata: {name: team}}
+---
+kind: Pod
+metadata: {name: a}
+spec:
+  priorityClassName: high
+  nodeSelector: {a: b}
+  tolerations: [{key: k, operator: Exists}]
+  resourceClaims: [{name: c, resourceClaimTemplateName: two}]
+  containers:
+  - {name: c, resources: {limits: {cpu: 2, memory: 1Gi}, claims: [{name: c}]}}
+"""
 MANIFESTS: Final = (
+    _BESIDE_PODS,
     b"""apiVersion: v1
 kind: Pod
 metadata: {name: a, namespace: b, uid: c, labels: {x: y}}

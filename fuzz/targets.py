@@ -12,6 +12,7 @@ from typing import Final
 from fuzz import seeds
 from fuzz.cache_target import CACHE_TARGET
 from fuzz.devices_target import DEVICES_TARGET
+from fuzz.dra_target import DRA_TARGET
 from fuzz.engine import Target
 from fuzz.linux_target import LINUX_TARGET
 from fuzz.machine_targets import MACHINE_TARGETS
@@ -291,6 +292,7 @@ def _all() -> dict[str, Target]:
         Target("references", run_references, _references, _STATE),
         *MACHINE_TARGETS,
         DEVICES_TARGET,
+        DRA_TARGET,
         LINUX_TARGET,
         NRI_TARGET,
         PROFILE_TARGET,

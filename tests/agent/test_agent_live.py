@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,22 +22,15 @@ from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     allowed,
+    an_agent,
     manifest,
-    skip_unless_an_agent_can_run,
 )
 from tests.scenes.waiting import PATIENCE, wait_until
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 
 
-@pytest.fixture
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
-    skip_unless_an_agent_can_run()
-    agent = AgentProcess(tmp_path_factory.mktemp("agent"))
-    try:
-        yield agent
-    finally:
-        agent.clean_up()
+node = pytest.fixture(an_agent)
 
 
 def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
@@ -392,7 +384,8 @@ def test_names_are_checked_wherever_a_pod_comes_from(node: AgentProcess) -> None
     file.write_text("\n".join(map(json.dumps, (bad, manifest("next", ("main", IDLE, ""))))))
     both = node.run("apply", str(file))
     assert (both.returncode, both.stdout) == (1, "pod/next admitted to the shared pool\n")
-    assert both.stderr.startswith("Error: pod/a/b: metadata.name: Invalid value")
+    where = f"Error: {file}: document 1 (line 1): pod/a/b: metadata.name: "
+    assert both.stderr.startswith(f"{where}Invalid value")
     named = node.run("run", "--name", "A_b", "--", "true")
     assert named.returncode == 2
     assert '--name: Invalid value: "A_b": a lowercase RFC 1123 subdomain' in named.stderr

@@ -31,6 +31,7 @@ from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.records import PodRecord
 from pinfold.retry.loops import LONGEST_PAUSE, Loops
 from tests.scenes.manager_harness import STATIC, Harness, manifest, parse, run_virtually
+from tests.scenes.waiting import PATIENCE
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Scene:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         # Manifests are read in a thread, for which the time of this loop does not wait.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while not condition():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
@@ -182,6 +183,23 @@ def test_a_file_that_cannot_be_read_at_the_start_ends_nobody(tmp_path: Path) -> 
         assert scene.runs("own")
         file.unlink()
         await scene.until(lambda: not scene.runs("own"))
+
+    going_on(tmp_path, work)
+
+
+def test_status_and_readiness_tell_of_a_quota_that_cannot_be_used(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": -1}}}
+        file = tmp_path / "quota.yaml"
+        file.write_text(yaml.safe_dump(quota))
+
+        def told(problems: list[str]) -> bool:
+            return any("quota.yaml: ResourceQuota 'q': spec.hard[pods]" in one for one in problems)
+
+        await scene.until(lambda: told(scene.background.problems()))
+        assert told(scene.background.failing())
+        file.unlink()
+        await scene.until(lambda: not told(scene.background.problems()))
 
     going_on(tmp_path, work)
 

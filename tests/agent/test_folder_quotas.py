@@ -11,13 +11,24 @@ import pytest
 import yaml
 
 from pinfold.agent.loops.static_pods import StaticPods
-from pinfold.agent.objects import object_record
+from pinfold.agent.objects import Objects, checked
 from pinfold.core.pod.api import PodError
+from pinfold.node.pod_table import NameTakenError
 from pinfold.ports.records import PodRecord
+from tests.scenes.agent_process import IDLE, AgentProcess, an_agent
+from tests.scenes.agent_process import manifest as a_live_pod
 from tests.scenes.manager_harness import Harness, parse, run_virtually
 from tests.scenes.manager_harness import manifest as a_pod
+from tests.scenes.waiting import wait_until
 
 OURS = "pinfold.dev/exclusive-cpus"
+
+node = pytest.fixture(an_agent)
+
+
+def a_quota(cpus: int) -> dict[str, Any]:
+    spec = {"hard": {OURS: str(cpus)}}
+    return {"kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": spec}
 
 
 class Scene:
@@ -160,6 +171,59 @@ def test_a_quota_that_cannot_be_used_any_more_stays_in_force(tmp_path: Path) -> 
     follow(tmp_path, work)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_quota_whose_file_went_while_no_agent_ran_is_forgotten(
+    tmp_path: Path, *, beside: bool
+) -> None:
+    async def work(scene: Scene) -> None:
+        scene.quota(1)
+        await scene.look()
+        await scene.node.kill()
+        (tmp_path / "quota.yaml").unlink()
+        if beside:
+            scene.pod("app", "2")
+        await scene.start()
+        await scene.look()
+        assert not scene.node.books.view.objects
+        assert scene.phases() == ({"app": "Running"} if beside else {})
+
+    follow(tmp_path, work)
+
+
+def test_a_quota_of_a_folder_that_is_watched_no_more_is_forgotten(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        scene.quota(1)
+        await scene.look()
+        await scene.node.kill()
+        scene.folder = tmp_path / "another"
+        scene.folder.mkdir()
+        (scene.folder / "odd.yaml").write_text("{")
+        await scene.start()
+        await scene.look()
+        assert scene.node.books.view.objects, "nobody knows what is in that file"
+        (scene.folder / "odd.yaml").unlink()
+        await scene.look()
+        assert not scene.node.books.view.objects
+
+    follow(tmp_path, work)
+
+
+def test_quotas_of_a_folder_go_when_none_is_configured_any_more(node: AgentProcess) -> None:
+    node.start()
+    metadata = {"name": "team"}
+    quota = {"kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": "0"}}}
+    (node.manifests / "quota.json").write_text(json.dumps(quota))
+    wait_until(lambda: "team" in node.run("status").stdout)
+    node.stop()
+    del node.config["staticPodPath"]
+    node.start()
+    assert "team" not in node.run("status").stdout
+    (told,) = [line for line in node.log().splitlines() if "forgotten" in line]
+    assert "default/team" in told
+    assert str(node.manifests / "quota.json") in told
+    node.apply(a_live_pod("web", ("main", IDLE, "")))
+
+
 def test_the_annotation_of_a_kubelets_agent_takes_nothing_off(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         scene.quota(1)
@@ -177,7 +241,77 @@ def test_the_annotation_of_a_kubelets_agent_takes_nothing_off(tmp_path: Path) ->
 
 def test_a_quota_may_name_a_class_by_its_short_name() -> None:
     quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"gold": "1"}}}
-    record = object_record(quota, "/folder", {"gold"})
+    _, record, _ = checked(quota, "/folder", {"gold"})
+    assert record is not None
     assert json.loads(record.manifest)["spec"]["hard"] == {"requests.class.pinfold.dev/gold": "1"}
     with pytest.raises(PodError, match="must be a standard resource"):
-        object_record(quota, "/folder")
+        checked(quota, "/folder")
+
+
+def test_pods_wait_for_a_quota_that_cannot_be_used(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        elsewhere, beside = (
+            {**a_pod(name, "1"), "metadata": {"name": name, "namespace": "team-b"}}
+            for name in ("elsewhere", "beside")
+        )
+        scene.write("quota.yaml", a_quota(-1), beside)
+        scene.write("elsewhere.yaml", elsewhere)
+        scene.pod("app", "1")
+        for _ in range(2):
+            await scene.look()
+        assert scene.phases() == {"elsewhere": "Running"}
+        problem = scene.pods.objects.problem()
+        assert "quota.yaml: ResourceQuota 'team': spec.hard" in problem
+        scene.quota(1)
+        await scene.look()
+        assert scene.phases() == {"app": "Running", "elsewhere": "Running"}
+        assert not scene.pods.objects.problem()
+
+    follow(tmp_path, work)
+
+
+def test_a_misspelt_field_of_a_quota_is_no_quota_for_all(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        scene.quota(1, scope=["BestEffort"])
+        await scene.look()
+        assert 'unknown field "scope"; did you mean "scopes"?' in scene.pods.objects.problem()
+
+    follow(tmp_path, work)
+
+
+def test_a_namespace_of_the_folder_is_checked(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        scene.write("n.yaml", {"kind": "Namespace", "metadata": {"name": "A_B"}})
+        await scene.look()
+        assert "Namespace 'A_B': metadata.name" in scene.pods.objects.problem()
+
+    follow(tmp_path, work)
+
+
+def test_what_the_folder_has_is_not_changed_by_the_api_nor_the_other_way_round(
+    tmp_path: Path,
+) -> None:
+    async def work(scene: Scene) -> None:
+        objects = Objects(scene.node.books)
+        mine = a_quota(9)
+        scene.quota(1)
+        await scene.look()
+        [key] = scene.node.books.view.objects
+        for attempt in (objects.apply(mine), objects.delete(key)):
+            with pytest.raises(NameTakenError, match=str(tmp_path / "quota.yaml")):
+                await attempt
+        (tmp_path / "quota.yaml").unlink()
+        await scene.look()
+        await objects.apply(mine)
+        scene.quota(1)
+        scene.pod("app", "2")
+        await scene.look()
+        assert "has come by the API already" in scene.pods.objects.problem()
+        assert scene.phases() == {"app": "Running"}, "that one limits it"
+        await objects.delete(key)
+        scene.pod("late", "1")
+        await scene.look()
+        assert not scene.pods.objects.problem()
+        assert scene.phases() == {"app": "Running", "late": "Rejected"}
+
+    follow(tmp_path, work)

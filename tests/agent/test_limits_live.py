@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,11 @@ import pytest
 from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
+    an_agent,
     manifest,
-    skip_unless_an_agent_can_run,
 )
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentProcess]:
-    skip_unless_an_agent_can_run()
-    agent = AgentProcess(tmp_path)
-    try:
-        yield agent
-    finally:
-        agent.clean_up()
+node = pytest.fixture(an_agent)
 
 
 def test_limits_that_somebody_else_writes_are_told_and_repaired(node: AgentProcess) -> None:

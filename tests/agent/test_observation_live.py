@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,21 +10,18 @@ from tests.scenes.agent_process import (
     BUSY,
     IDLE,
     AgentProcess,
+    an_agent,
     manifest,
-    skip_unless_an_agent_can_run,
 )
 from tests.scenes.waiting import wait_until
 
+agent = pytest.fixture(an_agent)
+
 
 @pytest.fixture
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
-    skip_unless_an_agent_can_run()
-    agent = AgentProcess(tmp_path_factory.mktemp("agent"))
+def node(agent: AgentProcess) -> AgentProcess:
     agent.config["pinfold"]["observationPeriod"] = "100ms"
-    try:
-        yield agent
-    finally:
-        agent.clean_up()
+    return agent
 
 
 def loads(node: AgentProcess) -> dict[str, Any]:

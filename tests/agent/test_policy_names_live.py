@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +10,11 @@ from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     allowed,
+    an_agent,
     manifest,
-    skip_unless_an_agent_can_run,
 )
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentProcess]:
-    skip_unless_an_agent_can_run()
-    agent = AgentProcess(tmp_path)
-    try:
-        yield agent
-    finally:
-        agent.clean_up()
+node = pytest.fixture(an_agent)
 
 
 def test_another_name_of_the_policy_moves_nothing(node: AgentProcess) -> None:

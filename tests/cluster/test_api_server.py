@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -34,6 +32,7 @@ from tests.cluster.api_server.__main__ import kubeconfig
 from tests.cluster.api_server.server import ApiServer
 from tests.cluster.api_server.serving import running, served
 from tests.scenes.kube_api_peer import Certificates, make_certificates
+from tests.scenes.kubectl import Kubectl, needs_kubectl
 
 WIDGETS = """\
 apiVersion: apiextensions.k8s.io/v1
@@ -69,30 +68,15 @@ spec: {hard: {pinfold.dev/exclusive-cpus: "4"}}
 WIDGET = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: %s}\n"
 
 
+@needs_kubectl
 def test_kubectl_works_with_it(tmp_path: Path) -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("needs kubectl")
 
     async def scenario() -> None:
         async with running(ApiServer()) as api:
-            environment = {
-                "KUBECONFIG": str(kubeconfig(api, tmp_path / "config")),
-                "HOME": str(tmp_path),
-                "PATH": os.environ["PATH"],
-            }
+            run = Kubectl(tmp_path, kubeconfig(api, tmp_path / "config"))
 
             async def kubectl(*words: str, given: str = "", status: int = 0) -> str:
-                process = await asyncio.create_subprocess_exec(
-                    "kubectl",
-                    *words,
-                    env=environment,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                )
-                told, _ = await process.communicate(given.encode())
-                assert process.returncode == status, told.decode()
-                return told.decode()
+                return await asyncio.to_thread(run, *words, given=given, status=status)
 
             told = await kubectl("apply", "-f", "-", given=WIDGETS)
             assert told.splitlines()[1:] == [
@@ -214,6 +198,68 @@ def test_webhooks_are_asked_as_an_api_server_does(certificates: Certificates) ->
             }
             await client.create(MUTATING_WEBHOOKS, webhook.configuration(url))
             assert (await client.create(PODS, POD))["metadata"]["labels"] == {"a": "b"}
+            await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_warnings_reach_the_client_and_other_bodies_are_not_taken(
+    certificates: Certificates,
+) -> None:
+    async def scenario() -> None:
+        webhook = Webhook(certificates)
+        async with running(ApiServer()) as api, webhook.serving() as url:
+            client = KubeObjects(Access(api.url, None))
+            await client.create(VALIDATING_WEBHOOKS, webhook.configuration(url))
+            await client.close()
+            pods = f"{api.url}/api/v1/namespaces/default/pods"
+            async with httpx.AsyncClient(trust_env=False) as http:
+                for allowed, status in ((True, 201), (False, 400)):
+                    webhook.answer = {"allowed": allowed, "warnings": ["it is late", 'say "a"']}
+                    answer = await http.post(pods, json=POD)
+                    assert answer.status_code == status
+                    told = answer.headers.get_list("Warning")
+                    assert told == ['299 - "it is late"', '299 - "say \\"a\\""']
+                kind = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+                answer = await http.post(pods, content=b"k8s", headers=kind)
+                assert answer.status_code == 415
+                assert answer.json()["reason"] == "UnsupportedMediaType"
+
+    asyncio.run(scenario())
+
+
+def test_what_is_limited_is_requested_also_of_what_a_webhook_adds(
+    certificates: Certificates,
+) -> None:
+    """Kubernetes fills in what is missing before it asks the first webhook, and after each."""
+
+    async def scenario() -> None:
+        webhook = Webhook(certificates)
+        async with running(ApiServer()) as api, webhook.serving() as url:
+            client = KubeObjects(Access(api.url, None))
+            path = "/spec/containers/0/resources/limits/example.com~1gpu"
+            steps = [{"op": "add", "path": path, "value": "1"}]
+            webhook.answer = {
+                "allowed": True,
+                "patchType": "JSONPatch",
+                "patch": base64.b64encode(json.dumps(steps).encode()).decode(),
+            }
+            await client.create(MUTATING_WEBHOOKS, webhook.configuration(url))
+            limited = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}
+            containers = [
+                {"name": "main", "image": "a", "resources": limited},
+                {"name": "other", "image": "a"},
+            ]
+            one = {**POD, "spec": {"containers": containers, "initContainers": containers[:1]}}
+            made = (await client.create(PODS, one))["spec"]
+            (asked,) = webhook.asked
+            seen = asked["object"]["spec"]["containers"]
+            requests = {"cpu": "1", "memory": "1Gi"}
+            assert seen[0]["resources"] == {**limited, "requests": requests}
+            assert seen[1] == containers[1]
+            assert made["initContainers"][0]["resources"]["requests"] == requests
+            resources = made["containers"][0]["resources"]
+            assert resources["requests"] == {**requests, "example.com/gpu": "1"}
             await client.close()
 
     asyncio.run(scenario())

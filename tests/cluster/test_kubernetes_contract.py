@@ -86,6 +86,28 @@ def test_an_update_of_what_has_changed_is_a_conflict(play: Play) -> None:
     play(scenario)
 
 
+def test_a_pod_is_bound_once_with_annotations(play: Play) -> None:
+    async def scenario(cluster: FakeCluster, client: Kubernetes) -> None:
+        made = await client.create(PODS, pod("a", annotations={"a": "1", "b": "2"}))
+        metadata = {"name": "a", "namespace": "default", "annotations": {"b": "3"}}
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": "n1"}}
+        with pytest.raises(ConflictError, match="UID"):
+            await client.create(PODS, binding | {"metadata": metadata | {"uid": "x"}}, "binding")
+        uid = made["metadata"]["uid"]
+        await client.create(PODS, binding | {"metadata": metadata | {"uid": uid}}, "binding")
+        bound = cluster.read(PODS, "a", "default")
+        assert bound["spec"]["nodeName"] == "n1"
+        assert bound["metadata"]["annotations"] == {"a": "1", "b": "3"}
+        assert bound["status"]["conditions"] == [{"type": "PodScheduled", "status": "True"}]
+        with pytest.raises(ConflictError, match='already assigned to node "n1"'):
+            await client.create(PODS, binding, "binding")
+        metadata["name"] = "none"
+        with pytest.raises(NotFoundError, match='"none" not found'):
+            await client.create(PODS, binding, "binding")
+
+    play(scenario)
+
+
 def test_a_quotas_status_is_swapped_with_its_annotations(play: Play) -> None:
     async def scenario(_cluster: FakeCluster, client: Kubernetes) -> None:
         made = await client.create(RESOURCE_QUOTAS, quota(pods="1"))
@@ -118,6 +140,40 @@ def test_a_watch_begins_with_a_list_in_parts(play: Play) -> None:
             await client.delete(PODS, "a", "default")
             await follower.until(lambda: "DELETED a" in follower.names())
             assert follower.names()[len(parts) :] == ["ADDED d", "MODIFIED d", "DELETED a"]
+
+    play(scenario)
+
+
+def test_a_watch_of_some_shows_who_joins_and_who_leaves(play: Play) -> None:
+    async def scenario(cluster: FakeCluster, client: Kubernetes) -> None:
+        mine = {"labels": {"of": "me", "x": "y"}}
+        for name, metadata in {"a": mine, "b": {}, "c": {"labels": {"of": "you"}}}.items():
+            await client.create(PODS, pod(name, **metadata))
+        async with following(client, PODS, labels={"of": "me", "x": "y"}) as follower:
+            await follower.until(lambda: has_listed(follower))
+            listed = len(follower.seen)
+            assert [n for n in follower.names() if n != "listed "] == ["listed a"]
+            for name, of in {"c": "me", "b": "you", "a": "you"}.items():
+                labels = {"labels": {"of": of, "x": "y"}}
+                await client.patch(PODS, name, {"metadata": labels}, "default")
+            await client.delete(PODS, "c", "default")
+            await client.create(PODS, pod("d", **mine))
+            cluster.disconnect()
+            await client.patch(PODS, "d", {"metadata": {"labels": {"z": "z"}}}, "default")
+            await client.delete(PODS, "d", "default")
+            await follower.until(lambda: "DELETED d" in follower.names())
+            told = [one for one in follower.names()[listed:] if one != "progress"]
+            assert told == [
+                "ADDED c",
+                "DELETED a",
+                "DELETED c",
+                "ADDED d",
+                "MODIFIED d",
+                "DELETED d",
+            ]
+            gone = [one for one in follower.seen if isinstance(one, Changed)]
+            assert gone[1].object["metadata"]["labels"]["of"] == "me", "as it was"
+            assert gone[1].object["metadata"]["resourceVersion"] == gone[1].version
 
     play(scenario)
 

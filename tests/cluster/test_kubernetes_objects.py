@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.objects import KubeObjects
-from pinfold.ports.kubernetes import PODS
+from pinfold.ports.kubernetes import COMPUTE_RESOURCES, PODS, KubernetesError
 from tests.cluster.api_server.server import ApiServer
 from tests.cluster.api_server.serving import running
 from tests.scenes.kubernetes_worlds import following, has_listed
@@ -73,5 +75,51 @@ def test_a_token_that_is_not_known() -> None:
                         await until(lambda: follower.problems)
                         assert told in follower.problems[0]
                 await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_silence_is_a_failure_only_where_bookmarks_have_come() -> None:
+    async def scenario() -> None:
+        async with running(ApiServer()) as api:
+            client = KubeObjects(Access(api.url, None), silence=0.1)
+            async with following(client, PODS) as follower:
+                await follower.until(lambda: has_listed(follower))
+                await until(lambda: len(api.requests) > 1)
+                # Many times as long as it may be silent once a bookmark has come.
+                await asyncio.sleep(1)
+                assert (follower.problems, len(api.requests)) == ([], 2)
+                api.cluster.bookmark()
+                await until(lambda: follower.problems[-1:] == [""])
+                assert follower.problems[0] == (
+                    f"{api.url}: watch /api/v1/pods: nothing was heard for 0.1 s"
+                )
+                api.cluster.create(PODS, pod("b"))
+                await follower.until(lambda: "ADDED b" in follower.names())
+            await client.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_would_be_another_path_is_not_asked_for(name: str) -> None:
+    async def scenario() -> None:
+        async with running(ApiServer()) as api:
+            client = KubeObjects(Access(api.url, None))
+            metadata = {"name": name, "namespace": "default"}
+            for asked in (
+                client.get(PODS, name, "default"),
+                client.get(PODS, "a", name),
+                client.get(COMPUTE_RESOURCES, name),
+                client.delete(PODS, name, "default"),
+                client.patch(PODS, name, {}, "default"),
+                client.update(PODS, {"metadata": metadata}),
+                client.create(PODS, {"metadata": metadata}, "binding"),
+            ):
+                with pytest.raises(KubernetesError, match="name") as refused:
+                    await asked
+                assert refused.value.status == 400, "it is known that nothing was done"
+            assert api.requests == []
+            await client.close()
 
     asyncio.run(scenario())

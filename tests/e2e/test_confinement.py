@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,21 +12,14 @@ from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     allowed,
+    an_agent,
     manifest,
-    skip_unless_an_agent_can_run,
 )
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 
 
-@pytest.fixture
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
-    skip_unless_an_agent_can_run()
-    agent = AgentProcess(tmp_path_factory.mktemp("agent"))
-    try:
-        yield agent
-    finally:
-        agent.clean_up()
+node = pytest.fixture(an_agent)
 
 
 def test_the_system_is_confined_and_let_go(node: AgentProcess) -> None:

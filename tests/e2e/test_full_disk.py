@@ -83,7 +83,12 @@ def test_a_flood_stops_neither_agent_nor_neighbour(node: AgentProcess) -> None:
     assert node.client.post("/v1/reconcile")["drifts"] == []
     assert is_alive(owner)
     done = node.run("logs", "--tail", "3", "flood")
-    assert (done.returncode, done.stdout) == (0, f"{FLOOD[2].removeprefix('yes ')}\n" * 3)
+    # It goes on writing: the last line may be half there, and what it belongs to emptied since.
+    line = FLOOD[2].removeprefix("yes ")
+    *whole, begun = done.stdout.split("\n")
+    assert (done.returncode, {*whole}) == (0, {line})
+    assert len(whole) <= 3
+    assert line.startswith(begun)
     assert node.run("delete", "flood", "--grace", "0").returncode == 0
     assert logs_of(node, "flood") == []
 

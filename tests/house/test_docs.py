@@ -96,6 +96,26 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_the_changelog_says_everything_once() -> None:
+    """It is merged by taking both sides."""
+    versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    for version in versions:
+        lines = [line for line in version.splitlines() if line.startswith(("###", "- "))]
+        assert len(set(lines)) == len(lines), version.partition("\n")[0]
+
+
+@pytest.mark.parametrize("folder", ["how-to", "reference", "adr"])
+def test_every_page_is_listed_once(folder: str) -> None:
+    """Decisions in their order."""
+    pages = sorted(path.name for path in (ROOT / "docs" / folder).glob("*.md"))
+    pages.remove("README.md")
+    text = (ROOT / "docs" / folder / "README.md").read_text()
+    listed = re.findall(r"^- \[.*?\]\(([\w-]+\.md)\)", text, re.MULTILINE)
+    assert sorted(listed) == pages
+    if folder == "adr":
+        assert listed == pages
+
+
 @pytest.mark.parametrize(
     "module",
     ["pinfold", *(found.name for found in pkgutil.walk_packages(pinfold.__path__, "pinfold."))],

@@ -20,7 +20,7 @@ from tests.roots import ROOT
 from tests.scenes.agent_process import (
     skip_unless_an_agent_can_run,
 )
-from tests.scenes.own_places import PLACES, SHIMS, VARIABLES
+from tests.scenes.own_places import PLACES, SHIMS, VARIABLES, OwnPlaces
 from tests.scenes.waiting import PATIENCE
 
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
@@ -142,6 +142,27 @@ def test_a_run_that_leaves_something_there_fails(tmp_path: Path) -> None:
         )
         assert done.returncode != 0
         assert "a test has left in a well-known place: /run/pinfold" in done.stdout + done.stderr
+
+
+def test_a_place_that_its_owner_takes_away_meanwhile_has_nothing_of_the_tests(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / "there" / "left"
+    left.parent.mkdir()
+    left.touch()
+    own = OwnPlaces(covered=[tmp_path / "gone", left.parent])
+    assert own.touched() == [str(left)]
+
+
+def test_all_tests_call_kubectl_in_one_way() -> None:
+    """It remembers what servers offer in a well-known place, unless it is given another."""
+    calls = re.compile(r'(?:run|Popen|_exec)\(\s*\[?\s*"kubectl"')
+    found = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("*.py")
+        if calls.search(path.read_text())
+    ]
+    assert found == ["tests/scenes/kubectl.py"]
 
 
 def test_the_places_are_those_of_the_code() -> None:

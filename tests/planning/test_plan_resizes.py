@@ -61,6 +61,14 @@ def test_what_is_meant(text: str, pod_name: str, container: str | None, cpus: in
     assert ResizeWish.parse(text) == ResizeWish(pod_name, container, cpus)
 
 
+def test_a_pod_of_another_namespace_may_be_written_as_kubectl_would() -> None:
+    there = Pod("u", "p1", "a")
+    wish = ResizeWish.parse("pod/a/p1=4")
+    assert wish.meant_among([there]) == ResizeWish("a/p1", None, 4)
+    named = Pod("v", "a")
+    assert wish.meant_among([there, named]) == wish, "a pod of that name comes first"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -96,8 +104,9 @@ def test_a_name_that_is_nobodys_or_several_ones() -> None:
     with pytest.raises(ResizeError, match=r"several pods 'a'; say which one: x/a, y/a$"):
         after(placed(*twins), "pod/a=2")
     assert after(placed(*twins), "y/a=2").resizes[0].pod.namespace == "y"
-    with pytest.raises(ResizeError, match=r"no pod 'y' .* are x/a, y/a; pod a of .* y is y/a=2$"):
-        after(placed(*twins), "pod/y/a=2")
+    assert after(placed(*twins), "pod/y/a=2").resizes[0].pod.namespace == "y"
+    with pytest.raises(ResizeError, match=r"no pod 'z' .* are x/a, y/a; pod a of .* z is z/a=2$"):
+        after(placed(*twins), "pod/z/a=2")
     many = placed(*(pod(f"p{n}", c=1) for n in range(12)))
     with pytest.raises(ResizeError, match="p9 and 2 more"):
         after(many, "pod/x=2")

@@ -12,6 +12,7 @@ from pinfold.documents.history import (
     Displaced,
     Drifted,
     InterruptsKeptOff,
+    QuotaChanged,
     Resized,
     SchedulingDomain,
     Started,
@@ -86,6 +87,17 @@ def entry(kind: str, document: Record | None, pod: str | None = "default/db") ->
                 cpus="1", others="0", kept=3, moved=["irq 24 eth0"], contested=[], fixed=[]
             ),
             "3 are kept off CPUs 1, on 0; moved: irq 24 eth0",
+        ),
+        (
+            "quota",
+            QuotaChanged(
+                quota="team/cpus",
+                change="changed",
+                source="api",
+                hard={"pods": "3"},
+                exceeded=["pods"],
+            ),
+            "team/cpus changed (api): pods 3; more is in use already of pods",
         ),
         ("stays-shared", StaysShared(container="a", problem="none fit"), "a: none fit"),
         (

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,16 @@ class AgentProcess:
         for found in reversed(mounts_below(self.state)):
             with contextlib.suppress(OSError):
                 unmount(found.path)
+
+
+def an_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
+    """One that is not started yet: ``node = pytest.fixture(an_agent)``."""
+    skip_unless_an_agent_can_run()
+    agent = AgentProcess(tmp_path_factory.mktemp("agent"))
+    try:
+        yield agent
+    finally:
+        agent.clean_up()
 
 
 async def _remove(name: str) -> None:

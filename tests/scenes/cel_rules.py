@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel  # type: ignore[import-untyped] # it says nothing of its types
@@ -35,7 +36,12 @@ ENVIRONMENT = cel.NewEnv(
 )
 
 
+@lru_cache
+def compiled(expression: str) -> Any:
+    return ENVIRONMENT.compile(expression)
+
+
 def evaluated(expression: str, **data: Any) -> Any:
-    found = ENVIRONMENT.compile(expression).eval(data=data)
+    found = compiled(expression).eval(data=data)
     assert found.type() != cel.Type.ERROR, found.value()
     return found.value()

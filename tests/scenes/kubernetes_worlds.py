@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -11,7 +11,15 @@ from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.planning.fake_kubernetes import FakeKubernetes
-from pinfold.ports.kubernetes import Change, Changed, Kubernetes, Listed, Progress, Resource
+from pinfold.ports.kubernetes import (
+    NO_LABELS,
+    Change,
+    Changed,
+    Kubernetes,
+    Listed,
+    Progress,
+    Resource,
+)
 from tests.cluster.api_server.server import ApiServer
 from tests.cluster.api_server.serving import running
 from tests.scenes.waiting import PATIENCE
@@ -39,11 +47,17 @@ async def world(kind: str) -> AsyncIterator[tuple[FakeCluster, Kubernetes]]:
 class Follower:
     """Collects what a watch tells."""
 
-    def __init__(self, client: Kubernetes, resource: Resource, of: Any = dict) -> None:
+    def __init__(
+        self,
+        client: Kubernetes,
+        resource: Resource,
+        of: Any = dict,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> None:
         self.seen: list[Change[Any]] = []
         self.problems: list[str] = []
         self._news = asyncio.Event()
-        self._changes = client.changes(resource, of, report=self.problems.append)
+        self._changes = client.changes(resource, of, labels=labels, report=self.problems.append)
 
     async def run(self) -> None:
         async for change in self._changes:
@@ -73,9 +87,12 @@ class Follower:
 
 @asynccontextmanager
 async def following(
-    client: Kubernetes, resource: Resource, of: Any = dict
+    client: Kubernetes,
+    resource: Resource,
+    of: Any = dict,
+    labels: Mapping[str, str] = NO_LABELS,
 ) -> AsyncIterator[Follower]:
-    follower = Follower(client, resource, of)
+    follower = Follower(client, resource, of, labels)
     async with in_background(follower.run()):
         yield follower
 

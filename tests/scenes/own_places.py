@@ -8,6 +8,7 @@ place fails the run.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import tempfile
@@ -75,10 +76,11 @@ class OwnPlaces:
         """What has come into being there since."""
         found = [path for path in self.absent if os.path.lexists(path)]
         for path in self.covered:
-            if path.is_dir():
-                found += path.iterdir()
-            elif path.stat().st_size:
-                found.append(path)
+            with contextlib.suppress(FileNotFoundError):  # its owner has taken it away meanwhile
+                if path.is_dir():
+                    found += path.iterdir()
+                elif path.stat().st_size:
+                    found.append(path)
         return [str(path) for path in found]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
@@ -258,8 +259,10 @@ async def _check_move(store: Store) -> None:
 async def _check_objects(store: Store) -> None:
     """Objects are by kind, namespace and name; one in the place of another, or forgotten."""
     key = ObjectKey("ResourceQuota", "team", "cpus")
-    one, other = ObjectRecord(key, '{"spec": 1}'), ObjectRecord(key, '{"spec": 2}', "/folder")
-    beside = ObjectRecord(ObjectKey("ResourceQuota", "", "cpus"), "{}")
+    named = {"kind": "ResourceQuota", "metadata": {"namespace": "team", "name": "cpus"}}
+    one = ObjectRecord(key, json.dumps(named))
+    other = ObjectRecord(key, json.dumps(named | {"spec": {"hard": {"pods": "2"}}}), "/folder")
+    beside = ObjectRecord(ObjectKey("Other", "", "cpus"), '{"kind": "Other"}')
     await store.commit(Batch(objects={key: one, beside.key: beside}))
     assert (await store.load()).objects == {key: one, beside.key: beside}
     await store.commit(Batch(objects={key: one}).then(Batch(objects={key: other})))

@@ -52,7 +52,7 @@ from pinfold.ports.errors import ContainerKey
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.records import ObjectKey, ObjectRecord, PodRecord
+from pinfold.ports.records import AppliedObject, ObjectKey, PodRecord
 from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
@@ -135,8 +135,8 @@ class AgentOnFakes:
     ) -> Answered:
         return await self.manager.resizing.resize(name, container, cpus, begun=caller.begin)
 
-    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> ObjectRecord:
-        return await Objects(self.books).apply(manifest, source="api", caller=caller)
+    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> AppliedObject:
+        return await Objects(self.books).apply(manifest, caller=caller)
 
     async def delete_object(self, key: ObjectKey, caller: Caller) -> None:
         await Objects(self.books).delete(key, caller=caller)

@@ -23,13 +23,13 @@ from pinfold.adapters.certificates import X509
 from pinfold.documents.admission_review import AdmissionRequest, AdmissionResponse
 from pinfold.ports.certificates import KeyPair
 from pinfold.web.limited_connection import Limits
+from pinfold.web.replica.addresses import listen
+from pinfold.web.replica.body import Room
+from pinfold.web.replica.certificate import ServedCertificate
+from pinfold.web.replica.figures import Figures, Requests
 from pinfold.web.server import Service, serve_on
-from pinfold.web.webhook.addresses import listen
-from pinfold.web.webhook.app import DEADLINE, Decide, make_webhook
-from pinfold.web.webhook.body import Room
-from pinfold.web.webhook.certificate import ServedCertificate
+from pinfold.web.webhook.app import DEADLINE, PATH, Decide, make_webhook
 from pinfold.web.webhook.connection import LIMITS, WebhookConnection
-from pinfold.web.webhook.figures import Requests
 from tests.scenes.waiting import PATIENCE
 
 NAME = "pinfold-quota.pinfold.svc"
@@ -122,8 +122,9 @@ class Served:
         self.files = (folder / "tls.crt", folder / "tls.key")
         self.renew()
         self.certificate = ServedCertificate(*self.files, clients)
-        self.requests = Requests()
-        self._app = make_webhook(decide, self.requests, deadline=deadline, room=room)
+        self.figures = Figures()
+        requests = Requests(self.figures, "pinfold_quota_review", "Reviews", ("pods",))
+        self._app = make_webhook({PATH: decide}, requests, deadline=deadline, room=room)
         self._limits, self._finish = limits, finish
         self.stop = asyncio.Event()
         self._ready = threading.Event()
@@ -185,7 +186,9 @@ class Served:
         finally:
             connection.close()
 
-    def ask_at_once(self, count: int) -> list[tuple[int, bool, str]]:
+    def ask_at_once(
+        self, count: int, created: Mapping[str, Any] | None = None
+    ) -> list[tuple[int, bool, str]]:
         """So many requests, each on a connection of its own, all of them open together."""
         tls = self.trusting()
 
@@ -194,7 +197,7 @@ class Served:
                 reader, writer = await asyncio.open_connection(
                     "127.0.0.1", self.port, ssl=tls, server_hostname=NAME
                 )
-            body = json.dumps(review(uid=str(number))).encode()
+            body = json.dumps(review(created, uid=str(number))).encode()
             head = f"POST /validate HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             answered = (await reader.readuntil(b"\r\n\r\n")).decode()

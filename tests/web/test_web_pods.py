@@ -306,8 +306,8 @@ def test_what_the_commands_are_refused_names_the_file_and_a_command(
     file.write_text(json.dumps(manifest("web", "") | {"spec": {}}))
     done = CliRunner().invoke(main, ["apply", str(file), "--socket", str(api.path)])
     assert done.exit_code == 1
-    assert done.output.startswith("Error: pod/web: spec.containers")
-    assert done.output.endswith(f"(in {file})\n")
+    place = f"{file}: document 1 (line 1)"
+    assert done.output.startswith(f"Error: {place}: pod/web: spec.containers")
     file.write_text("")
     done = CliRunner().invoke(main, ["apply", str(file), "--socket", str(api.path)])
     assert (done.exit_code, done.output) == (2, f"Error: {file}: there is no pod in it\n")

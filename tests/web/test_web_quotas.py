@@ -53,6 +53,46 @@ def test_a_quota_comes_is_shown_and_goes(api: Served) -> None:
     assert api.ask("POST", "/v1/pods", manifest("b", "1")).status == 201
 
 
+def changes(api: Served) -> list[tuple[str, str, dict[str, str], list[str]]]:
+    entries = reversed(api.ask("GET", "/v1/history?kind=quota").json["entries"])
+    told = [one["document"] for one in entries]
+    return [(one["change"], one["source"], one["hard"], one["exceeded"]) for one in told]
+
+
+def test_what_becomes_of_it_is_in_the_history_and_metrics(api: Served) -> None:
+    def of_quota() -> list[str]:
+        lines = api.ask("GET", "/metrics").text.splitlines()
+        return [line for line in lines if line.startswith("pinfold_quota_")]
+
+    assert of_quota() == []
+    api.ask("POST", "/v1/objects", QUOTA)
+    api.ask("POST", "/v1/objects", QUOTA)
+    api.ask("POST", "/v1/pods", manifest("a", "2"))
+    api.ask("POST", "/v1/pods", manifest("b", "1"))
+    resources = {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}
+    patch = {"spec": {"containers": [{"resources": resources}]}}
+    api.ask("PATCH", "/v1/pods/default/a", patch)
+    less = {**QUOTA, "spec": {"hard": {OURS: "1"}}}
+    kept = api.ask("POST", "/v1/objects", less).json
+    assert kept["warnings"] == [
+        f"more is in use already of {OURS}: nobody is ended, nobody else let in"
+    ]
+    labels = 'namespace="default",resourcequota="cpus"'
+    of_ours = f'namespace="default",resource="{OURS}",resourcequota="cpus"'
+    assert of_quota() == [
+        f"pinfold_quota_hard{{{of_ours}}} 1.0",
+        f"pinfold_quota_used{{{of_ours}}} 2.0",
+        f"pinfold_quota_refusals_total{{{labels}}} 2.0",
+    ]
+    api.ask("DELETE", "/v1/objects/ResourceQuota/default/cpus")
+    assert changes(api) == [
+        ("applied", "api", {OURS: "2"}, []),
+        ("changed", "api", {OURS: "1"}, [OURS]),
+        ("deleted", "api", {}, []),
+    ]
+    assert of_quota() == []
+
+
 def test_a_resize_beyond_it_is_answered(api: Served) -> None:
     api.ask("POST", "/v1/objects", QUOTA)
     api.ask("POST", "/v1/pods", manifest("a", "2"))
@@ -77,7 +117,8 @@ def test_the_commands_know_quotas(api: Served, pinfold: Any, tmp_path: Path) -> 
     file.write_text(json.dumps({"kind": "List", "items": items}))
     done = pinfold("apply", str(file))
     assert done.exit_code == 1
-    first, admitted, rejected = done.output.splitlines()
+    made, first, admitted, rejected = done.output.splitlines()
+    assert made == "namespace/default needs no making"
     assert (first, admitted[:14]) == ("quota/cpus applied", "pod/a admitted")
     assert rejected.startswith('pod/b rejected: Forbidden: pods "b" is forbidden')
     status = pinfold("status")
@@ -93,6 +134,58 @@ def test_the_commands_know_quotas(api: Served, pinfold: Any, tmp_path: Path) -> 
     assert api.ask("GET", "/v1/status").json["quotas"]
 
 
+@pytest.mark.usefixtures("api")
+def test_what_may_not_be_meant_is_told(pinfold: Any, tmp_path: Path) -> None:
+    file = tmp_path / "q.json"
+    file.write_text(json.dumps({**QUOTA, "spec": {"hard": {"requests.pinfold.dev/cpus": "1"}}}))
+    done = pinfold("apply", str(file))
+    assert done.exit_code == 0
+    assert "Warning: quota/cpus: spec.hard[requests.pinfold.dev/cpus]: nobody" in done.output
+    status = " ".join(pinfold("status").output.split())
+    assert "ResourceQuota default/cpus: spec.hard[requests.pinfold.dev/cpus]" in status
+
+
+def test_a_namespace_is_checked_and_not_kept(api: Served) -> None:
+    namespace = {"kind": "Namespace", "metadata": {"name": "team"}}
+    answer = api.ask("POST", "/v1/objects", namespace)
+    assert (answer.status, answer.json["name"]) == (200, "team")
+    assert api.ask("DELETE", "/v1/objects/Namespace//team").status == 404
+    wrong = api.ask("POST", "/v1/objects", {**namespace, "metadata": {"name": "A_B"}})
+    assert (wrong.status, "metadata.name" in wrong.error["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"kind": "Namespace", "metadata": {"name": "A_B"}}, "namespace/A_B: metadata.name"),
+        ({"kind": "ResourceClass", "metadata": {"name": "gold"}}, "setting resourceClasses"),
+        ({"kind": "List", "items": [QUOTA, QUOTA]}, "quota/cpus is there already"),
+    ],
+)
+def test_what_cannot_be_applied_is_named_with_its_place(
+    api: Served, pinfold: Any, tmp_path: Path, content: dict[str, Any], words: str
+) -> None:
+    file = tmp_path / "q.json"
+    file.write_text(json.dumps(content))
+    done = pinfold("apply", str(file))
+    assert done.exit_code == 2
+    assert f"{file}: document 1 (line 1)" in done.output
+    assert words in done.output
+    assert api.ask("GET", "/v1/status").json.get("quotas") is None
+
+
+@pytest.mark.usefixtures("api")
+def test_a_list_of_quotas_says_their_kind(pinfold: Any, tmp_path: Path) -> None:
+    file = tmp_path / "q.json"
+    one = {key: value for key, value in QUOTA.items() if key != "kind"}
+    file.write_text(json.dumps({"kind": "ResourceQuotaList", "items": [one]}))
+    assert pinfold("apply", str(file)).output == "quota/cpus applied\n"
+    for wrong in ("quota/a/b/c", "namespace/team"):
+        assert pinfold("delete", wrong).exit_code == 2
+    other = pinfold("delete", "quota/elsewhere/cpus")
+    assert "there is no ResourceQuota elsewhere/cpus; there is default/cpus" in other.output
+
+
 def test_no_pod_comes_in_without_the_quota_that_is_refused(
     api: Served, pinfold: Any, tmp_path: Path
 ) -> None:
@@ -102,4 +195,5 @@ def test_no_pod_comes_in_without_the_quota_that_is_refused(
     done = pinfold("apply", str(file))
     assert done.exit_code == 1
     assert "nothing more is applied" in done.output
+    assert f"{file}: document 1 (line 1): items[1]: quota/cpus: spec.hard[nonsense]" in done.output
     assert api.ask("GET", "/v1/pods").json["pods"] == []

@@ -11,10 +11,12 @@ import socket
 import ssl
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +24,9 @@ from pinfold.adapters.certificates import X509
 from pinfold.documents.admission_review import AdmissionRequest, AdmissionResponse, Status
 from pinfold.ports.errors import PortError
 from pinfold.web.limited_connection import Limits
-from pinfold.web.webhook.body import MOST_BODY, MOST_OBJECT, Room
+from pinfold.web.replica.body import MOST_BODY, MOST_OBJECT, Room
+from pinfold.web.replica.certificate import ServedCertificate
+from tests.scenes.waiting import until
 from tests.scenes.webhook_world import Served, allow, ask, at_once, client_of, pod, review, served
 
 
@@ -244,7 +248,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
     with served(tmp_path) as world:
         world.post(review())
         world.post(b"{")
-        text = world.requests.text().decode()
+        text = world.figures.text().decode()
     assert 'pinfold_quota_reviews_total{decision="allowed",resource="pods"} 1.0' in text
     assert 'pinfold_quota_reviews_total{decision="failed",resource="other"} 1.0' in text
     assert 'pinfold_quota_review_seconds_count{resource="pods"} 1.0' in text
@@ -334,6 +338,46 @@ def test_a_key_of_another_certificate_is_not_served(tmp_path: Path) -> None:
         with pytest.raises(PortError, match="cannot be used with its key"):
             world.certificate.load()
         assert world.post(review())[0] == 200
+
+
+def test_a_folder_that_is_another_one_is_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    with served(folder) as world:
+        for away in ("first", "second"):
+            folder.rename(tmp_path / away)
+            folder.mkdir()
+            wait_for_certificate(world, world.renew().certificate)
+            # What happens in the one before is of no matter any more.
+            (tmp_path / away / "tls.crt").write_bytes(b"nonsense")
+        wait_for_certificate(world, world.renew().certificate)
+        assert not world.certificate.problem
+        assert world.post(review())[0] == 200
+
+
+def test_a_key_that_everybody_may_read_is_told(tmp_path: Path) -> None:
+    with served(tmp_path) as world:
+        files = world.files
+
+    async def scenario() -> None:
+        certificate = ServedCertificate(*files)
+        with structlog.testing.capture_logs() as told:
+            following = asyncio.create_task(certificate.follow())
+            for mode, known in ((0o640, 0), (0o644, 1), (0o600, 1), (0o604, 2)):
+                files[1].chmod(mode)
+                files[0].write_bytes(files[0].read_bytes() + b"\n")
+                pem = files[0].read_bytes()
+                await until(partial(_serves, certificate, pem))
+                problems = [one["problem"] for one in told if "problem" in one]
+                assert len(problems) == known
+            following.cancel()
+        assert problems[0] == f"{files[1]}: everybody may read this key (mode 0644)"
+
+    asyncio.run(scenario())
+
+
+def _serves(certificate: ServedCertificate, pem: bytes) -> bool:
+    return certificate.pem == pem + b"\n"
 
 
 def test_only_those_of_an_authority_may_ask_where_one_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -17,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.admission.refusal import UnmetWishError
-from pinfold.core.classes.names import class_of
+from pinfold.core.classes.names import class_of, no_such_class
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Pod, container_limits
 from pinfold.core.values.quantity import Quantity
@@ -28,7 +27,6 @@ Bindings = Mapping[str, str]
 MOST_WAYS: Final = 64
 """So many are tried before a pod is refused: nothing else is admitted meanwhile."""
 _MOST_STEPS: Final = 4096
-_SHOWN: Final = 8
 
 
 class AskedDevices(Struct, frozen=True):
@@ -153,12 +151,7 @@ def class_refusal(
         has = name in known.classes or name in state.inventory or name in elsewhere
         if one is None or has or quantity.sign <= 0 or state.in_use(name):
             continue
-        names = sorted(known.names)
-        near = get_close_matches(one, names) or names
-        more = f" and {len(near) - _SHOWN} more" if len(near) > _SHOWN else ""
-        are = "is" if len(near) == 1 else "are"
-        told = f"there {are} {', '.join(near[:_SHOWN]) or 'none'}{more}"
-        return UnmetWishError(f"there is no class {one}; {told}")
+        return UnmetWishError(no_such_class(one, known.names))
     return None
 
 

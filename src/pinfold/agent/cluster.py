@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
 
-from pinfold.adapters.hugetlb import KeptPages
-from pinfold.adapters.kubernetes.access import from_kubeconfig, in_cluster, is_in_cluster
+from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.adapters.kubernetes.events import (
     EventRecorder,
@@ -21,28 +15,27 @@ from pinfold.adapters.kubernetes.events import (
     rejection,
 )
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
+from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
-from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.node_status import NodeStatus, node_status
+from pinfold.agent.api_access import access_of, node_name
+from pinfold.agent.compute_resources import ComputeResources, MachineNow, kubelet_devices
 from pinfold.agent.loops.runnables import Run, Runnable
 from pinfold.agent.reports import report, report_of_node
 from pinfold.config.agent import AgentConfig
-from pinfold.config.section import AgentSection
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.documents import status as documents
 from pinfold.node.books import Books
-from pinfold.node.hugepage_changes import with_pages
 from pinfold.node.nri.runtime_pod import RuntimePod, qos_of
-from pinfold.ports.errors import PortError
 from pinfold.ports.nri import (
     Container,
     PodSandbox,
 )
+from pinfold.ports.podresources import PodDevicesSource
 
-NODE_NAME: Final = "NODE_NAME"
 NOT_PINNING: Final = "NotPinningCPUs"
 """The reason of the event on a node whose kubelet pins."""
 
@@ -53,8 +46,14 @@ log = structlog.get_logger("pinfold")
 class Cluster:
     """The API server's side of an agent."""
 
-    def __init__(self, client: KubeClient, config: AgentConfig, books: Books) -> None:
-        self.client = client
+    def __init__(
+        self,
+        access: Access,
+        config: AgentConfig,
+        books: Books,
+        kubelet: PodDevicesSource | None = None,
+    ) -> None:
+        self.client = client = KubeClient(access)
         self.node = node_name(config.own)
         self._config = config
         self._books = books
@@ -65,6 +64,17 @@ class Cluster:
             report,
             is_static=books.view.node.cpu_policy is not None,
         )
+        self._objects: KubeObjects | None = None
+        self._compute_resources: ComputeResources | None = None
+        if config.own.cluster.compute_resources:
+            self._objects = KubeObjects(access, connections=2)
+            self._compute_resources = ComputeResources(
+                self._objects,
+                self.node,
+                config.classes.described,
+                kubelet_devices(kubelet),
+                owner=lambda: client.node_reference(self.node),
+            )
 
     def refused(self, pod: PodSandbox, container: Container, text: str) -> None:
         """A container was refused: an event on its pod."""
@@ -99,6 +109,8 @@ class Cluster:
         def about() -> documents.Kubernetes:
             events = self.events
             problems = {"events": events.problem, "checks": self.checks.problem}
+            if (published := self._compute_resources) is not None:
+                problems["computeResources"] = published.problem
             return documents.Kubernetes(
                 server=self.client.server,
                 node=self.node,
@@ -114,10 +126,17 @@ class Cluster:
         own = self._config.own.cluster
         if own.node_labels or own.node_resource_topology:
             also["what the node publishes"] = self._publish
+        if self._compute_resources is not None:
+            also["the node's compute resources"] = self._compute_resources.run
         if own.start_up_taint is not None:
             also["the node's start-up taint"] = self._untaint(own.start_up_taint, at_work).run
         # A cluster that cannot be told is no reason to call the agent unready: it pins.
-        return Runnable("kubernetes", self.events.run, also, about=about, close=self.client.close)
+        return Runnable("kubernetes", self.events.run, also, about=about, close=self._close)
+
+    async def _close(self) -> None:
+        await self.client.close()
+        if self._objects is not None:
+            await self._objects.close()
 
     def _untaint(self, key: str, at_work: Callable[[], bool]) -> StartUpTaint:
         return StartUpTaint(
@@ -130,16 +149,16 @@ class Cluster:
         )
 
     async def _publish(self) -> None:
-        machine = await asyncio.to_thread(open_machine, None)
+        reader = MachineNow()
+        machine = await reader.read()
         view = kubelet_view(machine)
-        books, config, pages = self._books, self._config.node, KeptPages()
+        books, config = self._books, self._config.node
 
         async def status() -> NodeStatus:
             nonlocal machine, view
-            with contextlib.suppress(PortError):  # then the pages are those of before
-                now = with_pages(machine, pages.read())
-                if now is not machine:
-                    machine, view = now, kubelet_view(now)
+            now = await reader.read()
+            if now is not machine:
+                machine, view = now, kubelet_view(now)
             return node_status(machine, view, config, books.view.node, books.view.state)
 
         own = self._config.own
@@ -153,25 +172,13 @@ class Cluster:
         ).run()
 
 
-def open_cluster(config: AgentConfig, books: Books) -> Cluster | None:
+def open_cluster(
+    config: AgentConfig, books: Books, kubelet: PodDevicesSource | None = None
+) -> Cluster | None:
     """The cluster of the configuration; None where there is none, or no access to it.
 
     Raises:
         KubernetesError: a kubeconfig is configured and cannot be used.
     """
-    file = config.own.cluster.kubeconfig
-    if file:
-        return Cluster(KubeClient(from_kubeconfig(Path(file))), config, books)
-    if file is not None or not is_in_cluster():
-        return None
-    try:
-        access = in_cluster()
-    except PortError as error:
-        report_of_node(f"the API server will be told nothing: {error}")
-        return None
-    return Cluster(KubeClient(access), config, books)
-
-
-def node_name(section: AgentSection) -> str:
-    """What the cluster calls this node."""
-    return section.cluster.node_name or os.environ.get(NODE_NAME) or socket.gethostname().lower()
+    access = access_of(config.own)
+    return None if access is None else Cluster(access, config, books, kubelet)

@@ -99,7 +99,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             KubeletDevices(kubelet, report),
         )
         containers = ContainerLifecycle(books, pods, table, on_record, devices)
-        cluster = open_cluster(config, books)
+        cluster = open_cluster(config, books, kubelet)
         resizes = KubeletResizes(containers, mover, nobody if cluster is None else cluster.refused)
         events = front(
             PluginEvents(containers, resizes, KubeletRoom(books, pods, rebalancing), cluster)

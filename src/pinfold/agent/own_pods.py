@@ -8,6 +8,7 @@ from typing import Protocol
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.agent.claims import Claim, ClaimKeeper
+from pinfold.agent.compute_resources import published_devices
 from pinfold.agent.loops.hugepages import HugepageFollower
 from pinfold.agent.loops.runnables import (
     Runnable,
@@ -16,6 +17,7 @@ from pinfold.agent.loops.runnables import (
     device_plugins,
 )
 from pinfold.agent.loops.static_pods import static_pods
+from pinfold.agent.objects import Objects
 from pinfold.agent.pods import Pods
 from pinfold.agent.service import Agent
 from pinfold.agent.start import Start
@@ -46,12 +48,15 @@ async def pods_agent(  # noqa: PLR0913 - the parts, one each
     """An agent that has taken over what the record knows; ``more`` goes on beside.
 
     Raises:
-        PortError: the record cannot be written, or the pool not be confined.
+        PortError: the record cannot be written, the pool not be confined, or a kubeconfig not
+            be used.
     """
     books, config = manager.books, start.config
     await take_over(manager, restored)
     files.retain(books.view.pods.active)
     await books.announcements.retain(books.view.pods.active)
+    if config.static_pod_path is None:
+        await Objects(books).follow(())
     claim = ClaimKeeper(books, tree)
     pages = HugepageFollower(start.planner, books, KeptPages().read)
     pods = Pods(config, manager, claim, pages)
@@ -61,6 +66,7 @@ async def pods_agent(  # noqa: PLR0913 - the parts, one each
         *more,
         bounded_logs(runtime),
         *start.served(books),
+        *published_devices(config, books),
     ]
     if manager.plugins is not None:
         folder = device_plugin_dir(config.own)

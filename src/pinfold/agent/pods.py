@@ -38,7 +38,7 @@ from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.records import ObjectKey, ObjectRecord, PodRecord
+from pinfold.ports.records import AppliedObject, ObjectKey, PodRecord
 
 _LARGE: Final = 64 << 10
 """Characters of a manifest from which it is read in a thread, so that the loop goes on."""
@@ -139,9 +139,9 @@ class Pods:
         await self._claim.look()
         await self._manager.release(name, grace=grace, caller=caller)
 
-    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> ObjectRecord:
+    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> AppliedObject:
         """See :class:`pinfold.web.backend.PodBackend`."""
-        return await self._objects.apply(manifest, source="api", caller=caller)
+        return await self._objects.apply(manifest, caller=caller)
 
     async def delete_object(self, key: ObjectKey, caller: Caller) -> None:
         """See :class:`pinfold.web.backend.PodBackend`."""

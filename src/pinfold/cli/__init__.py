@@ -14,6 +14,9 @@ COMMANDS: Final = {
     "topology": "Show sockets, NUMA nodes, caches, cores, threads and memory of a machine.",
     "plan": "Place the pods of MANIFEST... on a machine as its kubelet would.",
     "explain": "Say why a pod of MANIFEST... gets the CPUs it gets, or why it is rejected.",
+    "convert": "Write classes of devices as objects of Dynamic Resource Allocation, or back.",
+    "readiness": "Say whether new nodes have the devices of their classes yet, and how long to "
+    "wait.",
     "state": "Look after the kubelet's state files.",
     "audit": "Does the kernel agree? "
     "Compares the record of exclusive CPUs with the running kernel.",
@@ -32,6 +35,7 @@ COMMANDS: Final = {
     "shield": "Move everything else on this machine off some CPUs, until --off or the next reboot.",
     "hugepages": "Show and change the kernel's pools of huge pages, per NUMA node.",
     "quota": "Limit the exclusive CPUs of each namespace of a cluster.",
+    "classes": "Give the pods of a cluster devices by portable names.",
     "schema": "Print the JSON Schema of the document NAME; without a name, which documents there "
     "are.",
 }

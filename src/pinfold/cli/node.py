@@ -11,6 +11,7 @@ from msgspec import Struct
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
+from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.output import input_errors
 from pinfold.config.kubelet import ConfigError, config_notes, load_kubelet_config
 from pinfold.config.settings import SettingError, override
@@ -46,19 +47,25 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
     config, notes = load_config(config_file, options)
     with input_errors(MachineError, ManifestError, NodeError):
         machine = open_machine(options.get("machine"))
-        devices, device_notes = _load_devices(options.get("devices"), machine)
-        kernel = Kernel() if config.own is None else _kernel(options.get("machine"))
-        read = read_manifests(manifests, own=config.own is not None)
+        devices, device_notes = load_devices(options.get("devices"), machine)
+        kernel = Kernel() if config.own is None else kernel_of(options.get("machine"))
+        claims = claim_rules(options)
+        read = read_manifests(manifests, own=config.own is not None, claims=claims)
         planner = Planner(
             machine,
             config,
             devices=devices,
             classes=DeviceClasses.on_node(read.classes, read.compute_resources, machine.name),
             kernel=kernel,
-            quotas=PlannedQuotas(read.quotas, read.counted),
+            quotas=PlannedQuotas.of(
+                read.quotas, read.counted, read.claims, read.templates, claims.capacity
+            ),
         )
     name = Path(config_file).name if config_file else "as configured"
     notes = (*notes, *device_notes, *read.notes, *_class_notes(planner, read.pods))
+    if read.nodes:
+        count = len(read.nodes)
+        notes = (*notes, f"{count} Node{'s' * (count != 1)}: left out without plan --node")
     return Request(planner, read.pods, notes, name)
 
 
@@ -68,7 +75,7 @@ def _class_notes(planner: Planner, pods: tuple[Pod, ...]) -> tuple[str, ...]:
     return tuple(class_notes(planner, pods))
 
 
-def _kernel(machine: str | None) -> Kernel:
+def kernel_of(machine: str | None) -> Kernel:
     """What is known of the kernel of a machine, from where ``--machine`` says."""
     from pinfold.adapters.machines.node_facts import (  # noqa: PLC0415 - 5 ms: many ask no agent
         open_settings,
@@ -88,9 +95,10 @@ def placed_pods(planner: Planner, pods: Iterable[Pod], resizes: Iterable[str]) -
     return placed
 
 
-def _load_devices(
+def load_devices(
     file: str | None, machine: Machine
 ) -> tuple[DeviceInventory | None, tuple[str, ...]]:
+    """The devices of ``--devices``, and notes on them; exits with one line if the file is bad."""
     if file is None:
         return None, ()
     from pinfold.config.devices_file import ConfigError, load_devices  # noqa: PLC0415 - 5.1 ms

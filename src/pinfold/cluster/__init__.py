@@ -1,1 +1,1 @@
-"""What runs once in a cluster: quotas of namespaces."""
+"""What runs once in a cluster: quotas of namespaces, and classes of devices."""

@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final
 
 from msgspec import Struct
@@ -92,7 +93,12 @@ class Election:
         self._problem = ""
         self._seen: Object | None = None
         self._seen_at = 0.0
-        self.leads = False
+        self._leads_until = -inf
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads now; no more once a renewal is overdue, noticed or not."""
+        return self._clock() < self._leads_until
 
     @property
     def leader(self) -> str:
@@ -130,13 +136,13 @@ class Election:
 
     async def _lead(self, work: Callable[[], Coroutine[Any, Any, None]], renewed: float) -> bool:
         """Do it until it ends or the lead is lost; whether it has ended by itself."""
-        self.leads = True
+        self._leads_until = renewed + self._times.renewal
         doing = asyncio.create_task(work())
         renewing = asyncio.create_task(self._renew(renewed))
         try:
             done, _ = await asyncio.wait((doing, renewing), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.leads = False
+            self._leads_until = -inf
             for task in (doing, renewing):
                 task.cancel()
             ended = await asyncio.gather(doing, renewing, return_exceptions=True)
@@ -170,6 +176,7 @@ class Election:
                 return
             if trying.result():
                 renewed = began
+                self._leads_until = began + self._times.renewal
             elif self.leader != self.identity:
                 self._tell(f"{self.leader or 'nobody'} leads now")
                 return

@@ -47,7 +47,8 @@ def load_classes(path: str | None) -> LoadedClasses:
             raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; is it of classes?")
         documents = list(read_documents(raw.decode("utf-8-sig")))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
+        problem = error.strerror or str(error)
+        raise ConfigError(f"resourceClasses: {path}: {problem}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text; is it a file of classes?") from None
     except DocumentError as error:
@@ -70,7 +71,8 @@ def _object(content: object, where: str) -> tuple[str, ResourceClass | ComputeRe
     kind = fields.get("kind")
     if kind not in (RESOURCE_CLASS, COMPUTE_RESOURCE) or fields.get("apiVersion") != API_VERSION:
         raise ConfigError(
-            f"{where}: must be a {RESOURCE_CLASS} or a {COMPUTE_RESOURCE} of {API_VERSION}"
+            f"{where}: must be a {RESOURCE_CLASS} or a {COMPUTE_RESOURCE} of {API_VERSION}; other "
+            "objects, such as quotas, come by pinfold apply"
         )
     try:
         if kind == RESOURCE_CLASS:

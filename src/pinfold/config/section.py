@@ -179,7 +179,7 @@ class KubeletSettings(_Group, frozen=True, kw_only=True):
 
 
 class ClusterSettings(_Group, frozen=True, kw_only=True):
-    """The API server, with ``nri``, and what it is told."""
+    """The API server, and what it is told; without ``nri`` of compute resources only."""
 
     kubeconfig: _PathOrNone = None
     """How it is reached; None: by the service account, in a pod that has one; "": not at all."""
@@ -190,6 +190,9 @@ class ClusterSettings(_Group, frozen=True, kw_only=True):
     """Whether the Node object gets labels."""
     node_resource_topology: bool = False
     """Whether a NodeResourceTopology is kept."""
+    compute_resources: bool = False
+    """Whether the node's devices, CPUs, memory and huge pages are published as
+    ComputeResources."""
     start_up_taint: _TaintKey | None = None
     """The key of a taint with which the kubelet registers its node, removed when containers are
     placed; None: no taint is looked for."""
@@ -204,7 +207,8 @@ class DeviceSettings(_Group, frozen=True, kw_only=True):
     plugin_registry_dir: _AbsolutePath | None = None
     """The folder in which plugins are found by their sockets; None: nowhere."""
     resource_classes: _AbsolutePath | None = None
-    """A file of ResourceClass and ComputeResource objects; None: no class is known."""
+    """A file of ResourceClass and ComputeResource objects; None: no class is known.  With ``nri``
+    only what it says of devices is used, for ``compute_resources``."""
 
 
 class AgentSection(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,10 +75,15 @@ class Status(Struct, frozen=True, kw_only=True):
 
 
 class AdmissionResponse(Struct, frozen=True, rename="camel", kw_only=True):
-    """The answer; ``uid`` is the request's."""
+    """The answer; ``uid`` is the request's.
+
+    ``patch`` is JSON in base64, of the kind that ``patch_type`` says; a mutating webhook has one.
+    """
 
     uid: str
     allowed: bool
+    patch: str | UnsetType = UNSET
+    patch_type: Literal["JSONPatch"] | UnsetType = UNSET
     status: Status | UnsetType = UNSET
     warnings: Sequence[str] | UnsetType = UNSET
     audit_annotations: Mapping[str, str] | UnsetType = UNSET

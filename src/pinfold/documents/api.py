@@ -52,9 +52,12 @@ class ObjectName(Document, frozen=True, kw_only=True):
     """An object that is kept beside the pods."""
 
     kind: str
-    """``ResourceQuota``."""
+    """``ResourceQuota``; a ``Namespace`` is checked, and not kept."""
     namespace: str
+    """Empty for an object that is of none."""
     name: str
+    warnings: Sequence[str] | UnsetType = UNSET
+    """What may not be meant so; only where there is something."""
 
 
 class AppliedPods(Document, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pinfold.documents.records import CPUs, Record
 
@@ -111,6 +111,21 @@ class StaysShared(Record, frozen=True, kw_only=True):
     container: str
     problem: str
     """Why none do."""
+
+
+class QuotaChanged(Record, frozen=True, kw_only=True):
+    """``quota``: a quota beside the pods has come, is another one, or has gone."""
+
+    quota: str
+    """As ``namespace/name``."""
+    change: str
+    """``applied``, ``changed`` or ``deleted``."""
+    source: str
+    """``api``, or the file that has it."""
+    hard: Mapping[str, str]
+    """What it limits now; empty where it has gone."""
+    exceeded: Sequence[str]
+    """Of what more is in use already: nobody is ended for that, and nobody else let in."""
 
 
 class CacheGiven(Record, frozen=True, kw_only=True):

@@ -169,6 +169,8 @@ class QuotaUse(Record, frozen=True, kw_only=True):
     """The most, by name, as quantities."""
     used: Mapping[str, str]
     """What is in use; names that are not about pods are left out."""
+    notes: Sequence[str] | UnsetType = UNSET
+    """Which of the names are left out, and why; only where there are some."""
 
 
 class Plan(Document, frozen=True, kw_only=True):

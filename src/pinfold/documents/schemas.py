@@ -34,6 +34,7 @@ from pinfold.documents.api import (
 )
 from pinfold.documents.assignment import Assignment
 from pinfold.documents.audit import Audit
+from pinfold.documents.cluster_plan import ClusterPlan
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.hugepages import HugepageChange, HugepagePools
 from pinfold.documents.machine import Machine
@@ -42,6 +43,7 @@ from pinfold.documents.node import Node
 from pinfold.documents.observation import Observation
 from pinfold.documents.plan import Comparison, Plan
 from pinfold.documents.profile import ProfileCheck
+from pinfold.documents.readiness import Readiness
 from pinfold.documents.records import VERSION, Document, Record
 from pinfold.documents.shield import Shield
 from pinfold.documents.state import StateCheck, StateFile
@@ -61,6 +63,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
         Assignment, "`assignment.json`, which tells a container its exclusive CPUs"
     ),
     "audit": Published(Audit, "`pinfold audit -o json`"),
+    "cluster-plan": Published(ClusterPlan, "`pinfold plan --node NAME=MACHINE -o json`"),
     "comparison": Published(Comparison, "`pinfold plan --compare FILE -o json`"),
     "decided": Published(DecidedPod, "answer of `POST /v1/pods` and `POST /v1/run`"),
     "drifts": Published(Drifts, "answer of `POST /v1/reconcile`"),
@@ -88,6 +91,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),
     "pods": Published(PodList, "`GET /v1/pods`"),
     "profile-check": Published(ProfileCheck, "`pinfold profile check -o json`"),
+    "readiness": Published(Readiness, "`pinfold readiness -o json`"),
     "resize": Published(Resize, "body of `PATCH /v1/pods/{namespace}/{name}`"),
     "resized": Published(
         ResizeAnswer, "`pinfold resize -o json`, answer of `PATCH /v1/pods/{namespace}/{name}`"

@@ -305,6 +305,8 @@ class Counters(Record, frozen=True, kw_only=True):
     admissions: int
     rejections: Mapping[str, int]
     """By reason."""
+    quota_refusals: Mapping[str, int] | UnsetType = UNSET
+    """Pods and resizes, by ``namespace/name`` of the quota; of those that there are."""
     pinning_requests: int
     pinning_errors: int
     memory_pinning_requests: int

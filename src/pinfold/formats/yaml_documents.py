@@ -117,7 +117,7 @@ class _Composer:
     def node(self, event: Any, depth: int) -> Any:  # noqa: ANN401 - any YAML value
         kind = type(event)
         if kind is self._events.scalar:
-            value = _scalar(event.value) if event.implicit[0] else _tagged(event)
+            value = plain_value(event.value) if event.implicit[0] else _tagged(event)
         elif kind is self._events.alias:
             return self._alias(event)
         elif depth > MAX_DEPTH:
@@ -197,11 +197,12 @@ def _is_merge(event: Any) -> bool:  # noqa: ANN401 - any event
 def _tagged(event: Any) -> Any:  # noqa: ANN401 - any YAML value
     if event.tag in (None, "!", "tag:yaml.org,2002:str"):
         return event.value
-    return _scalar(event.value)
+    return plain_value(event.value)
 
 
 @lru_cache(maxsize=8192)
-def _scalar(text: str) -> Any:  # noqa: ANN401 - any YAML value
+def plain_value(text: str) -> Any:  # noqa: ANN401 - any YAML value
+    """What a text that is not quoted stands for."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:

@@ -24,7 +24,8 @@ _DELETE: Final = 0x200
 _OVERFLOW: Final = 0x4000
 _IGNORED: Final = 0x8000
 _ONLY_FOLDERS: Final = 0x1000000
-_WATCHED: Final = _MODIFY | _MOVED_TO | _CREATE | _DELETE | _ONLY_FOLDERS
+_NAMES: Final = _MOVED_TO | _CREATE | _DELETE | _ONLY_FOLDERS
+_WATCHED: Final = _MODIFY | _NAMES
 _HEADER: Final = struct.Struct("iIII")
 _BUFFER: Final = 65536
 _REMEDY: Final = "raise fs.inotify.max_user_watches and fs.inotify.max_user_instances with sysctl"
@@ -54,9 +55,13 @@ class Inotify:
         if self.descriptor < 0:
             raise NoRoomError(f"inotify: {os.strerror(ctypes.get_errno())}", _REMEDY)
 
-    def watch(self, folder: Path) -> bool:
-        """Watch a folder; False when it is not there; raises NoRoomError."""
-        number = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _WATCHED)
+    def watch(self, folder: Path, *, contents: bool = True) -> bool:
+        """Watch a folder; False when it is not there; raises NoRoomError.
+
+        Without ``contents`` only what comes there and goes, not what is written to it.
+        """
+        mask = _WATCHED if contents else _NAMES
+        number = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), mask)
         if number >= 0:
             self._folders[number] = folder
             self._numbers[folder] = number

@@ -53,11 +53,13 @@ class Counters(Struct):
     """Totals since the agent started; times are seconds.
 
     ``aligned`` and ``alignment_failures`` are by scope and boundary, as in ``container/numa_node``;
-    ``device_allocations`` are by resource, those that failed too.
+    ``device_allocations`` are by resource, those that failed too;
+    ``quota_refusals`` are by namespace and name of the quota.
     """
 
     admissions: int = 0
     rejections: Counter[str] = field(default_factory=Counter)
+    quota_refusals: Counter[str] = field(default_factory=Counter)
     pinning_requests: int = 0
     pinning_errors: int = 0
     memory_pinning_requests: int = 0

@@ -22,6 +22,7 @@ from pinfold.documents.history import (
     Displaced,
     Drifted,
     InterruptsKeptOff,
+    QuotaChanged,
     Resized,
     SchedulingDomain,
     Started,
@@ -53,6 +54,7 @@ Document: TypeAlias = (
     | Displaced
     | Drifted
     | MovePlan
+    | QuotaChanged
     | Resized
     | InterruptsKeptOff
     | SchedulingDomain

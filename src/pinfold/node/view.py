@@ -16,6 +16,7 @@ from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters
+from pinfold.node.observers import Observers
 from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import NodeSettings, OwnerOffline
 from pinfold.ports.cgroups import NO_CPUS, Placement
@@ -247,6 +248,10 @@ class Reader(Protocol):
     @property
     def counters(self) -> Counters:
         """What was counted since the agent started."""
+
+    @property
+    def observers(self) -> Observers:
+        """Whom the books ask, such as for the time."""
 
     @property
     def is_changing(self) -> bool:

@@ -226,6 +226,9 @@ class _Constraint(Struct, frozen=True):
         decision = self.decision
         if decision.fault is not None:
             return f"{decision.fault.title}: {decision.fault.upstream}"
+        if decision.reason == FORBIDDEN:
+            why = (decision.message or "").partition("is forbidden: ")[2].partition(",")[0]
+            return f"{why or 'a quota'}; no node was asked"
         if merge is None or merge.admit:
             message = decision.message or ""
             if decision.failed_container is None:

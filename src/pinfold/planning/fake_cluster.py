@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.ports.kubernetes import KubernetesError, Object, Resource, refusal
 
@@ -18,15 +19,40 @@ Key = tuple[str, str, str, str]
 
 _UIDS: Final = uuid.UUID("6f1d5dbb-4e17-4c11-9a3c-5a2f1c5a7f11")
 _CUSTOM: Final = "."
+_TOO_OLD: Final = (
+    "The provided continue parameter is too old to display a consistent list result. You can start "
+    "a new list without the continue parameter, or use the continue token in this response to "
+    "retrieve the remainder of the results."
+)
 
 
 class Event(Struct, frozen=True):
-    """Something that a watch shows; a bookmark is for all resources, and has no object."""
+    """Something that a watch shows; a bookmark is for all resources, and has no object.
+
+    ``before`` is the object as it was, where it was there.
+    """
 
     version: int
     type: str
     key: Key | None
     object: Object
+    before: Object | None = None
+
+    def among(self, selects: Callable[[Object], bool]) -> Event | None:
+        """What a watch of some objects shows of it; None: nothing.
+
+        Of one that belongs to them no more it shows the end, as it was.
+        """
+        if self.key is None:
+            return self
+        was = self.before is not None and selects(self.before)
+        if self.type != "DELETED" and selects(self.object):
+            return replace(self, type="MODIFIED" if was else "ADDED")
+        if not was or self.before is None:
+            return None
+        version = {"resourceVersion": str(self.version)}
+        metadata = {**self.before["metadata"], **version}
+        return replace(self, type="DELETED", object={**self.before, "metadata": metadata})
 
 
 class Chunk(Struct, frozen=True):
@@ -36,6 +62,13 @@ class Chunk(Struct, frozen=True):
     version: str
     continued: str
     remaining: int
+
+
+class Backup(Struct, frozen=True):
+    """What a server had at a version."""
+
+    version: int
+    objects: Mapping[Key, Object]
 
 
 class FakeCluster:
@@ -72,10 +105,11 @@ class FakeCluster:
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = f"{metadata['generateName']}{self._made:05x}"
         if not metadata.get("name"):
-            raise _invalid(resource, "", "name or generateName is required")
+            problem = "metadata.name: Required value: name or generateName is required"
+            raise _invalid(resource, "", problem)
         metadata["uid"] = str(uuid.uuid5(_UIDS, str(self._made)))
         metadata["creationTimestamp"] = self.timestamp()
-        for field in ("resourceVersion", "deletionTimestamp", "generateName"):
+        for field in ("resourceVersion", "deletionTimestamp"):
             metadata.pop(field, None)
         made.setdefault("apiVersion", resource.api_version)
         made.setdefault("kind", resource.kind)
@@ -87,9 +121,7 @@ class FakeCluster:
         metadata = made["metadata"]
         key = _key(resource, metadata.get("namespace", ""), metadata["name"])
         if key in self._objects:
-            raise refusal(
-                409, "AlreadyExists", f'{resource.plural} "{metadata["name"]}" already exists'
-            )
+            raise refusal(409, "AlreadyExists", f'{_qualified(resource)} "{key[3]}" already exists')
         if resource.is_namespaced is not bool(key[2]):
             raise _invalid(resource, metadata["name"], f"metadata.namespace: {key[2]!r}")
         return self._store("ADDED", key, made)
@@ -98,18 +130,8 @@ class FakeCluster:
         self, resource: Resource, changed: Mapping[str, Any], subresource: str = ""
     ) -> Object:
         """Replace an object, or its subresource; a stale ``resourceVersion`` is a conflict."""
-        metadata = changed["metadata"]
-        key = _key(resource, metadata.get("namespace", ""), metadata["name"])
-        before = self._found(key, resource)
-        had = before["metadata"]
-        version = metadata.get("resourceVersion") or had["resourceVersion"]
-        if version != had["resourceVersion"] or (metadata.get("uid") or had["uid"]) != had["uid"]:
-            raise refusal(
-                409,
-                "Conflict",
-                f'Operation cannot be fulfilled on {resource.plural} "{key[3]}": the object has '
-                "been modified; please apply your changes to the latest version and try again",
-            )
+        before = self.check_version(resource, changed)
+        key, had = _key_of(resource, changed), before["metadata"]
         after = self._replaced(resource, before, _copy(changed), subresource)
         # What the server keeps itself.
         for field in ("uid", "creationTimestamp", "resourceVersion", "deletionTimestamp"):
@@ -124,6 +146,21 @@ class FakeCluster:
             return self._store("DELETED", key, after)
         return self._store("MODIFIED", key, after)
 
+    def check_version(self, resource: Resource, changed: Mapping[str, Any]) -> Object:
+        """The object that is to be replaced; a stale ``resourceVersion`` is a conflict."""
+        metadata, key = changed["metadata"], _key_of(resource, changed)
+        before = self._found(key, resource)
+        had = before["metadata"]
+        version = metadata.get("resourceVersion") or had["resourceVersion"]
+        if version != had["resourceVersion"] or (metadata.get("uid") or had["uid"]) != had["uid"]:
+            raise refusal(
+                409,
+                "Conflict",
+                f'Operation cannot be fulfilled on {_qualified(resource)} "{key[3]}": the object '
+                "has been modified; please apply your changes to the latest version and try again",
+            )
+        return before
+
     def delete(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Remove an object, or note that it is to go where finalizers are on it."""
         key = _key(resource, namespace, name)
@@ -133,17 +170,58 @@ class FakeCluster:
                 return before
             before["metadata"]["deletionTimestamp"] = self.timestamp()
             return self._store("MODIFIED", key, before)
+        if resource.kind == "Pod":
+            # A kubelet gets time to end one; what is told last is that there is none left.
+            before["metadata"] |= {
+                "deletionTimestamp": self.timestamp(),
+                "deletionGracePeriodSeconds": 0,
+            }
         return self._store("DELETED", key, before)
+
+    def bind(self, resource: Resource, binding: Mapping[str, Any]) -> Object:
+        """Assign a pod to a node (``pods/NAME/binding``), with the binding's annotations."""
+        wanted = binding["metadata"]
+        key = _key(resource, wanted.get("namespace", ""), wanted["name"])
+        pod = _copy(self._found(key, resource))
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+        problem = ""
+        if wanted.get("uid", metadata["uid"]) != metadata["uid"]:
+            problem = f"the UID in the precondition ({wanted['uid']}) is not {metadata['uid']}"
+        elif metadata.get("deletionTimestamp"):
+            problem = f"pod {key[3]} is being deleted, cannot be assigned to a host"
+        elif node:
+            problem = f'pod {key[3]} is already assigned to node "{node}"'
+        if problem:
+            raise refusal(
+                409,
+                "Conflict",
+                f'Operation cannot be fulfilled on pods/binding "{key[3]}": {problem}',
+            )
+        pod["spec"]["nodeName"] = binding["target"]["name"]
+        metadata["annotations"] = {
+            **(metadata.get("annotations") or {}),
+            **(wanted.get("annotations") or {}),
+        }
+        conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+        conditions[:] = [one for one in conditions if one.get("type") != "PodScheduled"]
+        conditions.append({"type": "PodScheduled", "status": "True"})
+        self._store("MODIFIED", key, pod)
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "code": 201,
+        }
 
     def chunk(
         self, resource: Resource, namespace: str = "", *, limit: int = 0, continued: str = ""
     ) -> Chunk:
         """A part of a list, all of one moment; raises GoneError for a token that is too old."""
         if continued:
-            at, _, done = base64.urlsafe_b64decode(continued).decode().partition(":")
-            version, start = int(at), int(done)
+            version, start = _read_token(continued)
             if (version, resource) not in self._snapshots:
-                raise refusal(410, "Expired", "The provided continue parameter is too old")
+                raise refusal(410, "Expired", _TOO_OLD)
         else:
             version, start = self.version, 0
         listed = self._snapshots[version, resource] if continued else self._all(resource)
@@ -201,6 +279,18 @@ class FakeCluster:
         self._disconnects += 1
         self._tell()
 
+    def backup(self) -> Backup:
+        """All objects, and the version of now."""
+        return Backup(self.version, {key: _copy(one) for key, one in self._objects.items()})
+
+    def restore(self, backup: Backup) -> None:
+        """Be as it was then, as of a backup of etcd; watches end, and lists begun are forgotten."""
+        self._objects = {key: _copy(one) for key, one in backup.objects.items()}
+        self.version = self._compacted = backup.version
+        self._history.clear()
+        self._snapshots.clear()
+        self.disconnect()
+
     # ------------------------------------------------------------------------------ inside
 
     def _after(self, seen: int) -> int:
@@ -223,7 +313,7 @@ class FakeCluster:
     def _found(self, key: Key, resource: Resource) -> Object:
         found = self._objects.get(key)
         if found is None:
-            raise refusal(404, "NotFound", f'{resource.plural} "{key[3]}" not found')
+            raise refusal(404, "NotFound", f'{_qualified(resource)} "{key[3]}" not found')
         return found
 
     def _replaced(
@@ -243,11 +333,12 @@ class FakeCluster:
     def _store(self, kind: str, key: Key, stored: Object) -> Object:
         self.version += 1
         stored["metadata"]["resourceVersion"] = str(self.version)
+        before = self._objects.get(key)
         if kind == "DELETED":
             del self._objects[key]
         else:
             self._objects[key] = stored
-        self._history.append(Event(self.version, kind, key, stored))
+        self._history.append(Event(self.version, kind, key, stored, before))
         self._tell()
         return _copy(stored)
 
@@ -256,12 +347,31 @@ class FakeCluster:
         self._news = asyncio.Event()
 
 
+def _read_token(continued: str) -> tuple[int, int]:
+    try:
+        at, _, done = base64.urlsafe_b64decode(continued).decode().partition(":")
+        return int(at), int(done)
+    except ValueError as error:
+        problem = f"invalid continue token: continue key is not valid: {error}"
+        raise refusal(400, "BadRequest", problem) from None
+
+
+def _qualified(resource: Resource) -> str:
+    """As errors name it."""
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
 def _is_built_in(resource: Resource) -> bool:
     return _CUSTOM not in resource.group or resource.group.endswith(".k8s.io")
 
 
 def _key(resource: Resource, namespace: str, name: str) -> Key:
     return resource.group, resource.plural, namespace, name
+
+
+def _key_of(resource: Resource, given: Mapping[str, Any]) -> Key:
+    metadata = given["metadata"]
+    return _key(resource, metadata.get("namespace", ""), metadata["name"])
 
 
 def _too_old(seen: int, compacted: int) -> KubernetesError:

@@ -11,6 +11,7 @@ import msgspec
 
 from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.ports.kubernetes import (
+    NO_LABELS,
     Change,
     Changed,
     GoneError,
@@ -20,6 +21,7 @@ from pinfold.ports.kubernetes import (
     Object,
     Progress,
     Resource,
+    has_gone_back,
 )
 from pinfold.retry.backoff import Backoff
 
@@ -52,9 +54,22 @@ class FakeKubernetes:
             "get", resource, lambda: self._cluster.read(resource, name, namespace)
         )
 
-    async def create(self, resource: Resource, created: Mapping[str, Any]) -> Object:
+    async def create(
+        self,
+        resource: Resource,
+        created: Mapping[str, Any],
+        subresource: str = "",
+        *,
+        within: float | None = None,
+    ) -> Object:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
-        return await self._ask("create", resource, lambda: self._cluster.create(resource, created))
+        verb = "bind" if subresource == "binding" else "create"
+        work = partial(getattr(self._cluster, verb), resource, created)
+        try:
+            async with asyncio.timeout(within):
+                return await self._ask(verb, resource, work)
+        except TimeoutError:
+            raise KubernetesError(f"{verb} {resource.plural}: no answer in time") from None
 
     async def update(
         self, resource: Resource, changed: Mapping[str, Any], subresource: str = ""
@@ -95,6 +110,7 @@ class FakeKubernetes:
         resource: Resource,
         of: Any = dict,  # noqa: ANN401 - a type
         *,
+        labels: Mapping[str, str] = NO_LABELS,
         report: Callable[[str], None] = lambda _problem: None,
     ) -> AsyncIterator[Change[Any]]:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
@@ -102,29 +118,44 @@ class FakeKubernetes:
         version = ""
         while True:
             async with backoff:
+                newest = partial(self._cluster.chunk, resource, limit=1)
+                if version and (
+                    problem := has_gone_back(
+                        (await self._ask("list", resource, newest)).version, version
+                    )
+                ):
+                    version = ""
+                    report(problem)
+                    backoff.problem = problem
                 if not version:
-                    async for part in self._listed(resource, of):
+                    async for part in self._listed(resource, of, labels):
                         yield part
                         version = part.version if part.is_last else ""
                 try:
                     await self._ask("watch", resource, lambda: None)
+                    if backoff.problem:
+                        backoff.problem = ""
+                        report("")
                     async for event in self._cluster.watch(resource, version):
                         await self.watching.wait()
                         version = str(event.version)
-                        if event.key is None:
+                        seen = event.among(lambda one: _has(one, labels))
+                        if seen is None or seen.key is None:
                             yield Progress(version)
                         else:
-                            yield Changed(Kind(event.type), _as(event.object, of), version)
+                            yield Changed(Kind(seen.type), _as(seen.object, of), version)
                 except GoneError:
                     version = ""
 
-    async def _listed(self, resource: Resource, of: type[T]) -> AsyncIterator[Listed[T]]:
+    async def _listed(
+        self, resource: Resource, of: type[T], labels: Mapping[str, str]
+    ) -> AsyncIterator[Listed[T]]:
         continued, is_first = "", True
         while is_first or continued:
             chunk = partial(self._cluster.chunk, resource, limit=self._chunk, continued=continued)
             part = await self._ask("list", resource, chunk)
             continued = part.continued
-            objects = [_as(one, of) for one in part.objects]
+            objects = [_as(one, of) for one in part.objects if _has(one, labels)]
             yield Listed(objects, part.version, is_first, not continued)
             is_first = False
 
@@ -152,6 +183,10 @@ def merged(before: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
         else:
             result[name] = value
     return result
+
+
+def _has(found: Object, labels: Mapping[str, str]) -> bool:
+    return labels.items() <= (found["metadata"].get("labels") or {}).items()
 
 
 def _as(seen: Object, of: type[T]) -> T:

@@ -18,7 +18,7 @@ from pinfold.core.devices.devices import (
 from pinfold.planning.fake_cgroups import Faults
 from pinfold.ports.devices import DevicePluginError
 from pinfold.ports.errors import PortError
-from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodName
+from pinfold.ports.podresources import NO_DEVICES, Devices, PodDevices, PodName
 
 
 class FakeDevicePlugins:
@@ -111,6 +111,7 @@ class FakeKubeletDevices:
 
     def __init__(self) -> None:
         self.given: dict[PodName, dict[str, dict[str, tuple[Device, ...]]]] = {}
+        self.healthy: dict[str, tuple[Device, ...]] = {}
         self.delay = 0.0
         self.faults = Faults()
         self.asked: list[PodName | None] = []
@@ -129,6 +130,11 @@ class FakeKubeletDevices:
         """See :class:`pinfold.ports.podresources.PodDevicesSource`."""
         await self._answer(None, within)
         return self.given
+
+    async def allocatable(self, within: float) -> Devices:
+        """See :class:`pinfold.ports.podresources.PodDevicesSource`."""
+        await self._answer(None, within)
+        return self.healthy
 
     async def _answer(self, about: PodName | None, within: float) -> None:
         self.asked.append(about)

@@ -213,7 +213,7 @@ class Planner:
         """
         state, quotas = self.empty, self.quotas.empty
         for pod in admission_order(pods):
-            charged = quotas.admit(self.quotas.counted(pod))
+            charged = self.quotas.admit(quotas, pod)
             if isinstance(charged, Refused):
                 decision = forbidden(pod, charged)
             else:
@@ -229,10 +229,14 @@ class Planner:
 
     def plan(self, pods: Iterable[Pod]) -> Plan:
         """Place the pods, oldest first, in the order given where they are equally old."""
+        return self.collected(self.decisions(pods))
+
+    def collected(self, made: Iterable[Made]) -> Plan:
+        """The plan of decisions that were made about this node, one after the other."""
         decisions: list[Decision] = []
         moves: list[Rebalance | None] = []
         state, quotas = self.empty, self.quotas.empty
-        for decision, before, after in self.decisions(pods):
+        for decision, before, after in made:
             refused = not decision.admitted and decision.reason != FORBIDDEN
             possible = self.config.dynamic is not None and refused
             running = (one.pod for one in decisions if one.admitted)
@@ -268,7 +272,9 @@ class Planner:
         Raises:
             ResizeError: there is no such pod or container.
         """
-        named = wish.pod_among(one.pod for one in plan.pods)
+        pods = [one.pod for one in plan.pods]
+        wish = wish.meant_among(pods)
+        named = wish.pod_among(pods)
         placed = next(one for one in plan.pods if one.pod is named)
         pod, container = placed.pod, wish.container_of(placed.pod).name
         if not placed.admitted:

@@ -8,9 +8,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.admission.quota import Quotas
-from pinfold.core.pod.pod import Pod, Resources
+from pinfold.core.moves.resize import resized
+from pinfold.core.pod.pod import Pod, Resources, guaranteed_cpus
 from pinfold.core.quota.charge import Refused
-from pinfold.core.quota.counted_pod import CountedPod
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.resource_list import as_text, exceeded, mask
 from pinfold.core.values.quantity import Quantity
@@ -30,21 +30,32 @@ def quota_remedies(
         pod: the refused one.
         before: the pods that were created before it, each with whether it runs.
     """
-    counted = planned.counted(pod)
-    yield from _higher_limits(quotas, counted)
+    yield from _fewer_cpus(planned, quotas, pod)
+    yield from _higher_limits(planned, quotas, pod)
     for other, runs in before:
         if runs and other.namespace == pod.namespace:
             without = planned.used_by(one for one in before if one[0] is not other)
-            if not isinstance(without.admit(counted), Refused):
+            if not isinstance(planned.admit(without, pod), Refused):
                 yield f"remove pod {other.full_name}, or create this one before it"
                 return
 
 
-def _higher_limits(quotas: Quotas, pod: CountedPod) -> Iterator[str]:
+def _fewer_cpus(planned: PlannedQuotas, quotas: Quotas, pod: Pod) -> Iterator[str]:
+    """The most CPUs with which one of the containers would be let in, others as they are."""
+    for container in pod.containers:
+        for count in range(guaranteed_cpus(pod, container) - 1, 0, -1):
+            if not isinstance(planned.admit(quotas, resized(pod, container.name, count)), Refused):
+                cpus = f"{count} CPU{'s' * (count != 1)}"
+                yield f"ask for no more than {cpus} in container {container.name}"
+                break
+
+
+def _higher_limits(planned: PlannedQuotas, quotas: Quotas, pod: Pod) -> Iterator[str]:
     """With limits that are beyond everything, it is seen which of them it would exceed."""
-    namespace = pod.pod.namespace
+    namespace = pod.namespace
     held = quotas.by_namespace.get(namespace, ())
-    answer = _with(quotas, namespace, {one.name: one.hard for one in held}, _AMPLE).admit(pod)
+    ample = _with(quotas, namespace, {one.name: one.hard for one in held}, _AMPLE)
+    answer = planned.admit(ample, pod)
     if isinstance(answer, Refused):
         return
     after = answer.by_namespace[namespace]
@@ -54,7 +65,7 @@ def _higher_limits(quotas: Quotas, pod: CountedPod) -> Iterator[str]:
         if later.used != one.used
     }
     told = {name: needs for name, needs in needed.items() if needs}
-    if told and not isinstance(_with(quotas, namespace, told).admit(pod), Refused):
+    if told and not isinstance(planned.admit(_with(quotas, namespace, told), pod), Refused):
         limits = (f"{as_text(needs)} in ResourceQuota {namespace}/{n}" for n, needs in told.items())
         yield f"raise spec.hard to {', and to '.join(limits)}"
 

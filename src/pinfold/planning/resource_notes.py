@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 from pinfold.core.classes.names import class_of, class_resource
+from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.resource_names import is_extended
@@ -49,14 +51,32 @@ def class_notes(planner: Planner, pods: Iterable[Pod]) -> Iterator[str]:
                 f"has a higher priority than {one.priority}"
             )
         elif not count and name in asked:
-            yield f"class {one.name} selects no device of this node (--devices)"
+            yield f"class {one.name} selects no device of this node{_why_none(one, state)}"
+
+
+def _why_none(one: ResourceClass, state: DeviceState) -> str:
+    """What no device meets, and what there is, so that a misspelt property shows."""
+    there = [each.all_properties for each in state.classes.compute_resources(state.inventory)]
+    if not there:
+        return " (--devices)"
+    for each in (each for selector in one.selectors for each in selector):
+        if not any(each.matches(properties) for properties in there):
+            held = sorted({properties.get(each.key, "") for properties in there} - {""})
+            keys = sorted({key for properties in there for key in properties})
+            has = f"{each.key} is {', '.join(held)}" if held else f"there is {', '.join(keys)}"
+            return f": none has {each.key} {' '.join((each.operator, *each.values))}; {has}"
+    return ": none has all that a selector asks for"
 
 
 def _descriptions(state: DeviceState) -> Iterator[str]:
+    of_cluster = [one for one in state.classes.classes.values() if one.is_cluster_level]
+    yield from _described_twice(state)
     for one in state.classes.described:
         listed = state.inventory.get(one.resource_name)
+        if not one.node_name and any(each.matches(one.all_properties) for each in of_cluster):
+            continue
         if one.node_name not in ("", state.classes.node_name):
-            yield f"ComputeResource {one.name} is of node {one.node_name}, left out"
+            yield f"ComputeResource {one.name} is of node {one.node_name}, left out (--node)"
         elif listed is None:
             yield (
                 f"ComputeResource {one.name}: no device of {one.resource_name} is known here "
@@ -66,3 +86,23 @@ def _descriptions(state: DeviceState) -> Iterator[str]:
             unknown = [id_ for id_ in one.devices if id_ not in listed.devices]
             if unknown:
                 yield f"ComputeResource {one.name}: {one.resource_name} has no device {unknown[0]}"
+
+
+def _described_twice(state: DeviceState) -> Iterator[str]:
+    """Yield where two descriptions that list a device say different things of it."""
+    here = [
+        one
+        for one in state.classes.described
+        if one.devices and one.node_name in ("", state.classes.node_name)
+    ]
+    for one, other in itertools.combinations(here, 2):
+        if one.resource_name != other.resource_name:
+            continue
+        both = sorted(set(one.devices) & set(other.devices))
+        keys = sorted(one.properties.keys() & other.properties.keys())
+        for key in keys if both else ():
+            if one.properties[key] != other.properties[key]:
+                yield (
+                    f"ComputeResource {other.name}: {one.name} says {key} of {both[0]}, too; it is "
+                    f"{other.properties[key]}, as the later one counts"
+                )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 Object = dict[str, Any]
 """An object of the API, as its JSON is."""
+
+NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class KubernetesError(PortError):
@@ -72,9 +75,16 @@ RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", is_namespaced=False)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATES: Final = Resource(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"
+)
+RESOURCE_CLASSES: Final = Resource(
+    "pinfold.dev", "v1alpha1", "resourceclasses", "ResourceClass", is_namespaced=False
+)
+COMPUTE_RESOURCES: Final = Resource(
+    "pinfold.dev", "v1alpha1", "computeresources", "ComputeResource", is_namespaced=False
 )
 VALIDATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",
@@ -149,8 +159,22 @@ class Kubernetes(Protocol):
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """An object as it is now; raises NotFoundError where there is none."""
 
-    async def create(self, resource: Resource, created: Mapping[str, Any]) -> Object:
-        """Create an object; raises AlreadyExistsError."""
+    async def create(
+        self,
+        resource: Resource,
+        created: Mapping[str, Any],
+        subresource: str = "",
+        *,
+        within: float | None = None,
+    ) -> Object:
+        """Create an object; raises AlreadyExistsError.
+
+        What takes longer than ``within`` seconds is given up, by the server, too.
+
+        With a subresource it is created of the object of its name: ``binding`` of a pod assigns it
+        to ``target.name``, with the annotations and, if it says one, only if it has the uid of
+        ``metadata``; raises ConflictError where the pod is assigned already.
+        """
 
     async def update(
         self, resource: Resource, changed: Mapping[str, Any], subresource: str = ""
@@ -182,27 +206,64 @@ class Kubernetes(Protocol):
 
     @overload
     def changes(
-        self, resource: Resource, *, report: Callable[[str], None] = ...
+        self,
+        resource: Resource,
+        *,
+        labels: Mapping[str, str] = ...,
+        report: Callable[[str], None] = ...,
     ) -> AsyncIterator[Change[Object]]: ...
     @overload
     def changes(
-        self, resource: Resource, of: type[T], *, report: Callable[[str], None] = ...
+        self,
+        resource: Resource,
+        of: type[T],
+        *,
+        labels: Mapping[str, str] = ...,
+        report: Callable[[str], None] = ...,
     ) -> AsyncIterator[Change[T]]: ...
     def changes(
-        self, resource: Resource, of: Any = ..., *, report: Callable[[str], None] = ...
+        self,
+        resource: Resource,
+        of: Any = ...,
+        *,
+        labels: Mapping[str, str] = ...,
+        report: Callable[[str], None] = ...,
     ) -> AsyncIterator[Change[Any]]:
         """All objects of all namespaces, and then what changes, for ever.
 
         It watches on after disconnects, and lists anew where the server has forgotten what was
-        watched last.  Nothing is missed; a disconnect repeats nothing.  What fails is told, and
-        tried again.
+        watched last, or has gone back in its history (it was restored from a backup).  Nothing is
+        missed; a disconnect repeats nothing.  What fails is told, and tried again; so is a server
+        that says nothing for longer than it may, as each sends bookmarks.
 
         Args:
             resource: which.
             of: what an object is decoded to: a Struct with ``metadata``, which names the fields
                 that matter; those that it does not name take no memory.
-            report: told each problem when it begins or becomes another one.
+            labels: those objects only that have them; one that loses them counts as deleted.
+            report: told each problem when it begins or becomes another one; "" when it is over,
+                and the server watches again.
         """
+
+
+def version_of(text: str) -> int:
+    """A resourceVersion as a number: since Kubernetes 1.35 it is one by definition.
+
+    0 where it is none, so that nothing is concluded from it.
+    """
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def object_version(found: Mapping[str, Any] | None) -> int:
+    """The version of an object; 0 of one that is not there, or says none."""
+    return 0 if found is None else version_of(found["metadata"].get("resourceVersion", ""))
+
+
+def has_gone_back(now: str, before: str) -> str:
+    """What to tell where a server's newest version is below one that it had; else ""."""
+    if 0 < version_of(now) < version_of(before):
+        return f"its history has gone back, from version {before} to {now}: all is listed anew"
+    return ""
 
 
 def refusal(status: int, reason: str, problem: str, remedy: str = "") -> KubernetesError:

@@ -107,3 +107,10 @@ class PodDevicesSource(Protocol):
         Raises:
             PortError: no answer within so many seconds, or none that makes sense.
         """
+
+    async def allocatable(self, within: float) -> Devices:
+        """The devices that pods may be given, or have: all that are healthy.
+
+        Raises:
+            PortError: no answer within so many seconds, or none that makes sense.
+        """

@@ -249,12 +249,19 @@ class ObjectKey(NamedTuple):
 class ObjectRecord(Struct, frozen=True):
     """An object beside the pods, such as a ResourceQuota.
 
-    ``manifest`` is it as JSON; ``source`` says who asked, as for pods.
+    ``manifest`` is it as JSON; ``source`` says who asked: ``api``, or the file that it is from.
     """
 
     key: ObjectKey
     manifest: str
     source: str = "api"
+
+
+class AppliedObject(NamedTuple):
+    """An object that was taken, and what in it may not be meant so."""
+
+    key: ObjectKey
+    warnings: tuple[str, ...] = ()
 
 
 class NodeRecord(Struct, frozen=True):

@@ -16,6 +16,7 @@ from pinfold.documents.history import (
     Displaced,
     Drifted,
     InterruptsKeptOff,
+    QuotaChanged,
     Resized,
     SchedulingDomain,
     Started,
@@ -116,6 +117,13 @@ def _stays_shared(told: StaysShared) -> Iterator[str]:
     yield f"{told.container}: {told.problem}"
 
 
+def _quota(told: QuotaChanged) -> Iterator[str]:
+    hard = ", ".join(f"{name} {most}" for name, most in told.hard.items())
+    yield f"{told.quota} {told.change} ({told.source}){f': {hard}' if hard else ''}"
+    if told.exceeded:
+        yield f"more is in use already of {', '.join(told.exceeded)}"
+
+
 def _cache(told: CacheGiven) -> Iterator[str]:
     if told.reason is not None:
         yield f"{told.container}: {told.reason}: {told.message}"
@@ -148,6 +156,7 @@ _FORMS: Final = (
     (("domain",), _row(SchedulingDomain, _domain)),
     (("interrupts",), _row(InterruptsKeptOff, _interrupts)),
     (("stays-shared",), _row(StaysShared, _stays_shared)),
+    (("quota",), _row(QuotaChanged, _quota)),
     (("cache",), _row(CacheGiven, _cache)),
     (("moved", "undone"), _row(MovePlan, _moved)),
 )

@@ -19,7 +19,7 @@ from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.records import ObjectKey, ObjectRecord, PodRecord
+from pinfold.ports.records import AppliedObject, ObjectKey, PodRecord
 
 
 class PodBackend(Protocol):
@@ -83,11 +83,12 @@ class PodBackend(Protocol):
             PortError: that it is to go could not be written down.
         """
 
-    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> ObjectRecord:
+    async def apply_object(self, manifest: Mapping[str, Any], caller: Caller) -> AppliedObject:
         """Keep an object beside the pods, such as a ResourceQuota, in the place of its namesake.
 
         Raises:
             PodError: it is of no kind that is kept here, or not a valid one.
+            NameTakenError: there is one of its name that somebody else keeps.
             PortError: it could not be written down.
         """
 
@@ -96,6 +97,7 @@ class PodBackend(Protocol):
 
         Raises:
             UnknownPodError: there is none.
+            NameTakenError: somebody else keeps it.
             PortError: it could not be written down.
         """
 

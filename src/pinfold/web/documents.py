@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict, cast
@@ -77,7 +76,7 @@ class Documents:
             offline=str(books.view.state.offline),
             unhealthy_in_use=_unhealthy_in_use(books.view.state.devices),
             move=_move(books.view),
-            quotas=quota_use(quotas_of(books.view, time.time)) or msgspec.UNSET,
+            quotas=quota_use(quotas_of(books.view, books.observers.clock)) or msgspec.UNSET,
             observation=msgspec.UNSET if watched is None else observed_document(watched),
             counters=counters_document(books.counters),
         )

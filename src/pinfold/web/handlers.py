@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from msgspec import UNSET
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -17,6 +18,7 @@ from pinfold.core.moves.owners import MoveError
 from pinfold.documents.api import Exit, ObjectName, PodList, Resize, ResizeAnswer, Run
 from pinfold.documents.status import Status
 from pinfold.node.moves.moving import BusyError
+from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.pods.caller import Caller
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.ports.records import HistoryEntry, ObjectKey, PodPhase
@@ -160,8 +162,10 @@ class Handlers:
         manifest = await json_object(request)
         caller = Caller()
         work = self._pods().apply_object(manifest, caller)
-        kind, namespace, name = (await self._changes.run(work, request=request, caller=caller)).key
-        return Document(ObjectName(kind=kind, namespace=namespace, name=name))
+        kept = await self._changes.run(work, request=request, caller=caller)
+        kind, namespace, name = kept.key
+        warnings = list(kept.warnings) or UNSET
+        return Document(ObjectName(kind=kind, namespace=namespace, name=name, warnings=warnings))
 
     async def delete_object(self, request: Request) -> Response:
         """Forget an object."""
@@ -169,7 +173,10 @@ class Handlers:
         key = ObjectKey(request.path_params["kind"], namespace, name)
         caller = Caller()
         work = self._pods().delete_object(key, caller)
-        await self._changes.run(work, request=request, caller=caller)
+        try:
+            await self._changes.run(work, request=request, caller=caller)
+        except UnknownPodError as error:
+            raise Refusal(404, str(error), "GET /v1/status shows them") from None
         return Response(status_code=204)
 
     async def delete_pod(self, request: Request) -> Response:

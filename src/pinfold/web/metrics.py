@@ -28,6 +28,7 @@ from pinfold.node.counters import MOVE_SECONDS, START_SECONDS
 from pinfold.node.view import Reader
 from pinfold.ports.figures import Figure
 from pinfold.ports.runtime import ContainerState
+from pinfold.web.quota_metrics import quota_metrics
 from pinfold.web.resource_metrics import (
     alignment_metrics,
     device_metrics,
@@ -67,6 +68,7 @@ class Metrics(Collector):
         yield from memory_metrics(self._books)
         yield from device_metrics(self._books, self._plugins)
         yield from self._admission()
+        yield from quota_metrics(self._books)
         yield from self._pods()
         yield from self._moves()
         yield from self._reconcile()

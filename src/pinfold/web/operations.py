@@ -173,7 +173,7 @@ OPERATIONS: Final = (
         "apply_object",
         "Keep an object beside the pods, such as a ResourceQuota; it holds from the next pod on",
         (Answer(200, "it is in force", ObjectName),),
-        errors=(413,),
+        errors=(409, 413),
         body=AnyObject,
     ),
     Operation(
@@ -182,7 +182,7 @@ OPERATIONS: Final = (
         "delete_object",
         "Forget such an object",
         (Answer(204, "it is gone"),),
-        errors=(404,),
+        errors=(404, 409),
     ),
     Operation(
         "POST",

@@ -71,6 +71,10 @@ def test_a_class_may_come_after_its_pods_and_nobody_changes_places(tmp_path: Pat
             ),
         ),
         (
+            [CLASS, pod("a", "glod")],
+            r"limits\[glod\].*must be a standard resource for containers; did you mean gold\?",
+        ),
+        (
             [TEMPLATE.replace("gold: 1", "gold: 1, class.pinfold.dev/gold: 1"), CLASS],
             r"spec.jobTemplate.spec.template.spec.containers\[0\].resources.limits\[gold\]",
         ),
@@ -101,7 +105,13 @@ CASES = [
         ("{numa: {0: 2, 1: 2}}", "2"),
     ),
     ("ComputeResource node-1-k80: no device of nvidia.com/gpu is known", ("nvidia.com", "amd.com")),
-    ("class gpu-silver selects no device of this node (--devices)", ("nvidia.com", "amd.com")),
+    (
+        (
+            "class gpu-silver selects no device of this node: none has Kind In nvidia-gpu; "
+            "Kind is amd-gpu"
+        ),
+        ("nvidia.com", "amd.com"),
+    ),
 ]
 
 
@@ -120,6 +130,78 @@ def test_what_classes_lack_is_a_note(tmp_path: Path, note: str, change: tuple[st
     document = json.loads(done.stdout)
     assert [one for one in document["notes"] if one.startswith(note)]
     assert set(document["classes"]) == {"gpu-gold", "gpu-silver"}
+
+
+MEMORY = """\
+kind: ComputeResource
+metadata: {name: NAME}
+spec: {nodeName: node-1, resourceName: nvidia.com/gpu, devices: [gpu-2], properties: {memory: SIZE}}
+"""
+LICENCES = """\
+kind: ResourceClass
+metadata: {name: lic}
+spec:
+  labelSelector: [{matchExpressions: [{key: product, operator: Exists}]}]
+  provisionConfig: {resourceType: CLUSTERLEVEL}
+---
+kind: ComputeResource
+metadata: {name: licences}
+spec: {resourceName: a.b/lic, properties: {product: x}}
+status: {capacity: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("documents", "notes"),
+    [
+        (
+            [CLASS.replace("key: Kind", "key: kind"), pod("a", "gold")],
+            [
+                (
+                    "class gold selects no device of this node: none has kind In nvidia-gpu; "
+                    "there is Kind, numaNode, resourceName"
+                )
+            ],
+        ),
+        (
+            [CLASS, pod("a", "classes.pinfold.dev/gold")],
+            [
+                "classes.pinfold.dev/gold is not known here: planned without it (--devices)",
+                "classes.pinfold.dev/gold is no class; did you mean class.pinfold.dev/gold?",
+            ],
+        ),
+        (
+            [
+                CLASS,
+                MEMORY.replace("NAME", "first").replace("SIZE", "16G"),
+                MEMORY.replace("NAME", "second").replace("SIZE", "8G"),
+            ],
+            [
+                (
+                    "ComputeResource second: first says memory of gpu-2, too; it is 8G, as the "
+                    "later one counts"
+                )
+            ],
+        ),
+        (
+            [LICENCES, pod("a", "lic")],
+            ["class lic is of the cluster level: planned without it"],
+        ),
+    ],
+)
+def test_what_is_meant_otherwise_is_a_note(
+    tmp_path: Path, documents: list[str], notes: list[str]
+) -> None:
+    devices = str(ROOT / "examples" / "classes" / "devices.yaml")
+    done = CliRunner().invoke(
+        main,
+        [
+            *("plan", "--machine", "1s2n4c2t", "-o", "json"),
+            *("--devices", devices, read(tmp_path, *documents)),
+        ],
+    )
+    assert done.stdout, done.stderr
+    assert json.loads(done.stdout)["notes"] == notes
 
 
 QUOTA = """\

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import shutil
-import subprocess
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from pinfold.core.classes.api import (
 from pinfold.core.classes.compute_resource import compute_resource_name
 from tests.roots import ROOT
 from tests.scenes.cel_rules import evaluated
+from tests.scenes.kubectl import kustomized, needs_kubectl
 
 FOLDER = ROOT / "deploy" / "kubernetes" / "classes"
 
@@ -106,8 +106,9 @@ def test_schemas_are_structural(name: str) -> None:
             assert schema["type"] == "object" or "maxLength" in schema, path
     for column in version["additionalPrinterColumns"]:
         holder = schema_of(name)
-        for key in column["jsonPath"].removeprefix(".").split("."):
+        for key, condition in re.findall(r"\.(\w+)(\[\?\(@\.type==.*?\)\])?", column["jsonPath"]):
             holder = holder["properties"].get(key, {}) if holder != {"type": "object"} else holder
+            holder = holder["items"] if condition else holder
         assert holder, column
 
 
@@ -234,13 +235,9 @@ def test_others_are_not_asked() -> None:
     assert not evaluated(condition["expression"], request={"userInfo": user})
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@needs_kubectl
 def test_kustomize_builds_them() -> None:
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=True
-    )
-    found = [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(done.stdout)]
-    assert sorted(found) == sorted(
+    assert sorted(kustomized(FOLDER)) == sorted(
         (one["kind"], one["metadata"]["name"])
         for name in ("resource-class.yaml", "compute-resource.yaml", "policy.yaml")
         for one in documents(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,10 @@ from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.adapters.kubernetes.pod_checks import REASON as CPU_DECISION_DIFFERS
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.node_status import node_labels, node_status
-from pinfold.agent.cluster import NODE_NAME, NOT_PINNING
+from pinfold.agent.api_access import NODE_NAME
+from pinfold.agent.cluster import NOT_PINNING
 from pinfold.cli import main
+from pinfold.cluster.classes.publishing import RIGHTS
 from pinfold.config.agent import (
     DEFAULT_FILE,
     AgentConfig,
@@ -33,6 +34,7 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.pod import QOSClass
 from tests.roots import ROOT
+from tests.scenes.kubectl import kustomized, needs_kubectl
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 BASE = KUBERNETES / "base"
@@ -112,10 +114,13 @@ def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path
         "nodeLabels": own.cluster.node_labels,
         "nodeResourceTopology": own.cluster.node_resource_topology,
         "startUpTaint": own.cluster.start_up_taint is not None,
+        "computeResources": own.cluster.compute_resources,
     }
     assert switches.keys() | {""} == OPERATIONS.keys()
     wanted = {one for name, on in switches.items() if on for one in OPERATIONS[name]}
-    assert rights(bound_rules(overlay)) == needed(wanted)
+    more = RIGHTS if own.cluster.compute_resources else ()
+    published = {(one.group, one.resource, verb) for one in more for verb in one.verbs}
+    assert rights(bound_rules(overlay)) == needed(wanted) | published
     kustomization = yaml.safe_load((overlay / "kustomization.yaml").read_text())
     assert "../../base" in kustomization["resources"]
     # A role gives all nodes, or those of fixed names; the policy leaves one.
@@ -280,16 +285,7 @@ def test_a_node_that_has_the_image_needs_no_registry() -> None:
     assert container()["imagePullPolicy"] == "IfNotPresent"
 
 
-def kustomized(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """What kubectl makes of a kustomization, by kind and name."""
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
-    )
-    found = [one for one in yaml.safe_load_all(done.stdout) if one]
-    return {(one["kind"], one["metadata"]["name"]): one for one in found}
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@needs_kubectl
 @pytest.mark.parametrize("folder", [BASE, *OVERLAYS], ids=lambda path: path.name)
 def test_a_changed_configuration_starts_the_pods_anew(folder: Path, tmp_path: Path) -> None:
     names = []

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import pytest
 import yaml
@@ -16,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.adapters.kubernetes.manifests import read_manifests
-from pinfold.cli import main
-from pinfold.cluster.quota.certificate_keeper import Names
+from pinfold.cluster.certificates.keeper import Names
 from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES
 from pinfold.cluster.quota.review import CLAIM_GROUP, Denied, PodAsked, review
-from pinfold.cluster.quota.rights import RIGHTS, Right
+from pinfold.cluster.quota.rights import RIGHTS
 from pinfold.core.pod.annotations import ANNOTATIONS
 from pinfold.core.quota.claims import ClaimRules
 from pinfold.documents.admission_review import AdmissionRequest
 from pinfold.web.webhook.app import DEADLINE, PATH
 from tests.roots import ROOT
 from tests.scenes.cel_rules import evaluated
+from tests.scenes.deployed import documents, granted, listed, served, the, written_names
+from tests.scenes.kubectl import kustomized, needs_kubectl
 from tests.scenes.webhook_world import pod
 from tests.scenes.webhook_world import review as asked_review
 
@@ -34,68 +31,16 @@ QUOTA = ROOT / "deploy" / "kubernetes" / "quota"
 OVERLAYS = sorted((QUOTA / "overlays").iterdir())
 NAME = "pinfold-quota"
 
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-
-
-def documents(folder: Path) -> list[dict[str, Any]]:
-    """The objects that a kustomization names, and nothing that it does not."""
-    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    files = [name for name in kustomization.get("resources", ()) if name.endswith(".yaml")]
-    assert {file.name for file in folder.iterdir()} - {"kustomization.yaml"} == set(files)
-    return [one for file in files for one in yaml.safe_load_all((folder / file).read_text())]
-
-
-def the(folder: Path, kind: str) -> dict[str, Any]:
-    (found,) = [one for one in documents(folder) if one["kind"] == kind]
-    return found
-
-
-def granted(folder: Path) -> set[tuple[str, str, str, bool, bool]]:
-    """The rights that the roles of a folder give, all of them bound to the service account."""
-    found = documents(folder)
-    roles = {(one["kind"], one["metadata"]["name"]): one for one in found if "rules" in one}
-    rights: set[tuple[str, str, str, bool, bool]] = set()
-    for binding in (one for one in found if "roleRef" in one):
-        (subject,) = binding["subjects"]
-        assert subject == {"kind": "ServiceAccount", "name": NAME, "namespace": NAME}
-        role = roles.pop((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
-        is_own = binding["kind"] == "RoleBinding"
-        assert is_own == (role["kind"] == "Role")
-        rights |= {
-            (group, resource, verb, is_own, "resourceNames" in rule)
-            for rule in role["rules"]
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
-    assert roles == {}
-    return rights
-
-
-def listed(rights: Iterable[Right]) -> set[tuple[str, str, str, bool, bool]]:
-    return {
-        (one.group, one.resource, verb, one.is_own, one.is_named)
-        for one in rights
-        for verb in one.verbs
-    }
-
 
 @pytest.mark.parametrize("component", RIGHTS)
 def test_rights_are_the_requests_that_are_made(component: str) -> None:
     folder = QUOTA / "components" / component if component else QUOTA / "base"
-    assert granted(folder) == listed(RIGHTS[component])
+    assert granted(folder, NAME) == listed(RIGHTS[component])
 
 
 def test_names_of_what_may_be_written_are_those_of_the_program() -> None:
     names = Names(NAME, f"{NAME}-certificates", NAME, NAME)
-    base, own = (documents(QUOTA / name) for name in ("base", "components/own-certificates"))
-    named = {
-        (rule["resources"][0], *rule["resourceNames"])
-        for one in (*base, *own)
-        for rule in one.get("rules", ())
-        if "resourceNames" in rule
-    }
-    assert named == {
+    assert written_names(QUOTA) == {
         ("leases", names.service),
         ("secrets", names.secret),
         ("validatingwebhookconfigurations", names.configuration),
@@ -196,31 +141,8 @@ def test_other_changes_are_not_asked_about() -> None:
 
 
 def test_ports_and_probes_are_those_of_the_program() -> None:
-    deployment = the(QUOTA / "base", "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    with click.Context(main) as context:
-        group = main.get_command(context, container["args"][0])
-        assert isinstance(group, click.Group)
-        serve = group.get_command(context, container["args"][1])
-        assert serve is not None
-        options = {name: one for one in serve.params for name in one.opts}
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
-    assert options["--listen"].default == f":{ports['webhook']}"
-    assert options["--health-listen"].default == f":{ports['health']}"
-    assert options["--name"].default == NAME
-    (mount,) = container["volumeMounts"]
-    assert options["--certificates"].default == mount["mountPath"]
-    probes = {
-        container[name]["httpGet"]["path"]
-        for name in ("startupProbe", "livenessProbe", "readinessProbe")
-    }
-    assert probes == {"/healthz", "/readyz"}
-    own = (QUOTA / "components/own-certificates/kustomization.yaml").read_text()
-    assert "value: --make-certificates\n" in own
-    assert "--make-certificates" in options
-    # A replica answers for --drain seconds, and then finishes what is under way.
-    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace > float(str(options["--drain"].default)) + 5
+    assert the(QUOTA / "base", "Deployment")["metadata"]["name"] == NAME
+    assert served(QUOTA)
 
 
 def test_it_has_no_more_power_than_it_uses() -> None:
@@ -232,14 +154,6 @@ def test_it_has_no_more_power_than_it_uses() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-
-
-def kustomized(folder: Path) -> Mapping[tuple[str, str], dict[str, Any]]:
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
-    )
-    found = [one for one in yaml.safe_load_all(done.stdout) if one]
-    return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
 
 @needs_kubectl

@@ -20,8 +20,8 @@ from pinfold.ports.held_process import ForeignProcessError, Peer
 from tests.scenes.agent_process import (
     AgentProcess,
     allowed,
+    an_agent,
     manifest,
-    skip_unless_an_agent_can_run,
 )
 from tests.scenes.waiting import wait_until
 
@@ -107,14 +107,7 @@ def test_a_process_of_another_user(child: int) -> None:
 # ------------------------------------------------------------------------------- a real agent
 
 
-@pytest.fixture
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
-    skip_unless_an_agent_can_run()
-    agent = AgentProcess(tmp_path_factory.mktemp("agent"))
-    try:
-        yield agent
-    finally:
-        agent.clean_up()
+node = pytest.fixture(an_agent)
 
 
 def wrapped(name: str) -> dict[str, Any]:

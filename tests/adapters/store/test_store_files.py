@@ -313,7 +313,13 @@ def test_scattered_damage_is_refused_or_harmless(tmp_path: Path, seed: int) -> N
     assert refused > 0
 
 
+OBJECTS = "table objects, row ResourceQuota team/cpus: "
 IGNORE = "PRAGMA ignore_check_constraints = ON"
+
+
+def kept(manifest: str) -> str:
+    key = "'ResourceQuota', 'team', 'cpus'"
+    return f"INSERT INTO objects VALUES ({key}, '{manifest}', 'api')"  # noqa: S608 - texts of ours
 
 
 @pytest.mark.parametrize(
@@ -354,6 +360,19 @@ IGNORE = "PRAGMA ignore_check_constraints = ON"
             "table load_driven, pod 2, container 'a': a usage of -1.0 CPUs",
         ),
         (["UPDATE load_driven SET used = 9e999"], "table load_driven, pod .*a usage of inf CPUs"),
+        ([kept("7")], f"{OBJECTS}the manifest is of no"),
+        (
+            [IGNORE, kept("{")],
+            f"{OBJECTS}.*property name",
+        ),
+        (
+            [kept('{"kind": "ResourceQuota", "metadata": {}}')],
+            f"{OBJECTS}the manifest is of default/",
+        ),
+        (
+            [kept('{"kind": "ResourceQuota", "spec": 1}')],
+            f"{OBJECTS}spec: must be a mapping",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_is_named(tmp_path: Path, statements: list[str], words: str) -> None:

@@ -22,8 +22,12 @@ from pinfold.ports.kubernetes import (
     Resource,
     refusal,
 )
+from tests.cluster.api_server.defaults import defaulted
 from tests.cluster.api_server.patches import patched
 from tests.cluster.api_server.selectors import selected
+from tests.scenes.cel_rules import evaluated
+
+HEADERS = {"User-Agent": "kube-apiserver-admission", "Accept": "application/json, */*"}
 
 
 @dataclass
@@ -40,6 +44,8 @@ class Asked:
     user: str = "system:admin"
     dry_run: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    """What webhooks want its client to be told."""
 
 
 class Admission:
@@ -54,20 +60,33 @@ class Admission:
         self.reviews: list[dict[str, Any]] = []
         """The answers that webhooks gave, the newest last."""
 
-    async def admit(self, asked: Asked) -> Object | None:
-        """The object as mutating webhooks want it; raises KubernetesError where one refuses."""
-        if asked.resource.group == "admissionregistration.k8s.io":
-            return asked.object
+    async def mutate(self, asked: Asked) -> Object:
+        """The object as mutating webhooks want it; raises KubernetesError where one refuses.
+
+        What a pod does not say is filled in before the first, and after each patch.
+        """
+        self._fill_in(asked)
         for webhook in self._meant(asked, MUTATING_WEBHOOKS):
             answer = await self._ask(webhook, asked)
             if answer.get("patch") and asked.object is not None:
                 steps = base64.b64decode(answer["patch"])
                 asked.object = patched(asked.object, "application/json-patch+json", steps)
+                self._fill_in(asked)
+        return asked.object or {}
+
+    def _fill_in(self, asked: Asked) -> None:
+        is_pod = asked.resource.kind == "Pod" and asked.subresource != "binding"
+        if is_pod and asked.object is not None:
+            asked.object = defaulted(asked.object)
+
+    async def validate(self, asked: Asked) -> None:
+        """Ask the validating webhooks; raises KubernetesError where one refuses."""
         for webhook in self._meant(asked, VALIDATING_WEBHOOKS):
             await self._ask(webhook, asked)
-        return asked.object
 
     def _meant(self, asked: Asked, of: Resource) -> Iterator[Mapping[str, Any]]:
+        if asked.resource.group == "admissionregistration.k8s.io":
+            return
         for configuration in self._cluster.chunk(of).objects:
             for webhook in configuration.get("webhooks") or ():
                 if any(_rule(one, asked) for one in webhook.get("rules") or ()) and self._selects(
@@ -84,11 +103,17 @@ class Admission:
             labels = namespace["metadata"].get("labels") or {}
             if not selected(webhook.get("namespaceSelector"), labels):
                 return False
-        return any(
+        is_selected = any(
             selected(webhook.get("objectSelector"), one["metadata"].get("labels") or {})
             for one in (asked.object, asked.old)
             if one is not None
         )
+        conditions = webhook.get("matchConditions") or ()
+        if not is_selected or not conditions:
+            return is_selected
+        request = _review(asked)["request"]
+        seen = {"object": asked.object, "oldObject": asked.old, "request": request}
+        return all(evaluated(one["expression"], **seen) for one in conditions)
 
     async def _ask(self, webhook: Mapping[str, Any], asked: Asked) -> Mapping[str, Any]:
         name = webhook["name"]
@@ -108,6 +133,7 @@ class Admission:
                 500, "InternalError", f'failed calling webhook "{name}": {error}'
             ) from None
         self.reviews.append(response)
+        asked.warnings += response.get("warnings") or ()
         if not response.get("allowed"):
             raise _denied(name, response.get("status") or {})
         return dict(response)
@@ -131,6 +157,7 @@ class Admission:
                 url,
                 params={"timeout": f"{seconds}s"},
                 json=review,
+                headers=HEADERS,
                 extensions={"sni_hostname": server_name} if server_name else None,
             )
             answer.raise_for_status()
@@ -140,25 +167,43 @@ class Admission:
 def _review(asked: Asked) -> dict[str, Any]:
     resource = asked.resource
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    if asked.subresource == "binding":
+        kind["kind"] = "Binding"
     plural = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+    sub = {"subResource": asked.subresource} if asked.subresource else {}
     request = {
         "uid": str(uuid.uuid4()),
         "kind": kind,
         "resource": plural,
+        **sub,
         "requestKind": kind,
         "requestResource": plural,
-        "name": asked.name,
+        **({"requestSubResource": asked.subresource} if sub else {}),
+        # What has no name yet has no field for it, either.
+        **({"name": asked.name} if asked.name else {}),
         "namespace": asked.namespace,
         "operation": asked.operation,
-        "userInfo": {"username": asked.user, "groups": ["system:masters"]},
+        "userInfo": {
+            "username": asked.user,
+            "uid": asked.user,
+            "groups": ["system:masters", "system:authenticated"],
+        },
         "object": asked.object,
         "oldObject": asked.old,
         "dryRun": asked.dry_run,
-        "options": asked.options or None,
+        "options": {**_OPTIONS[asked.operation], **asked.options},
     }
-    if asked.subresource:
-        request |= {"subResource": asked.subresource, "requestSubResource": asked.subresource}
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+
+
+_OPTIONS = {
+    operation: {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    for operation, kind in (
+        ("CREATE", "CreateOptions"),
+        ("UPDATE", "UpdateOptions"),
+        ("DELETE", "DeleteOptions"),
+    )
+}
 
 
 def _rule(rule: Mapping[str, Any], asked: Asked) -> bool:

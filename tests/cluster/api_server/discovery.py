@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -141,8 +142,10 @@ def table(served: Served, objects: Iterable[Mapping[str, Any]], version: str) ->
 
 def _cell(found: Mapping[str, Any], path: str) -> Any:
     value: Any = found
-    for name in path.strip(".").split("."):
+    for name, kind in re.findall(r"\.(\w+)(?:\[\?\(@\.type==\"(\w+)\"\)\])?", path):
         value = value.get(name) if isinstance(value, Mapping) else None
+        if kind:
+            value = next((one for one in value or () if one["type"] == kind), None)
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {one}" for key, one in value.items())
     return value

@@ -21,6 +21,8 @@ class Served:
     columns: tuple[tuple[str, str, str], ...] = ()
     """Name, type and path of the columns that a table shows beside name and age."""
     schema: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    selectable: tuple[str, ...] = ()
+    """The fields that lists and watches are selected by beside name and namespace."""
 
     @property
     def group_version(self) -> str:
@@ -46,6 +48,7 @@ BUILT_IN = (
         ("po",),
         subresources=("resize", "binding"),
         columns=(("Status", "string", ".status.phase"),),
+        selectable=("spec.nodeName", "spec.schedulerName", "status.phase"),
     ),
     Served(
         _own("", "v1", "ResourceQuota"),
@@ -66,6 +69,7 @@ BUILT_IN = (
         has_status=False,
         columns=(("Holder", "string", ".spec.holderIdentity"),),
     ),
+    Served(_own("discovery.k8s.io", "v1", "EndpointSlice"), has_status=False),
     Served(_own("resource.k8s.io", "v1", "ResourceClaim")),
     Served(_own("resource.k8s.io", "v1", "ResourceClaimTemplate"), has_status=False),
     Served(_own("resource.k8s.io", "v1", "ResourceSlice", cluster=True), has_status=False),
@@ -133,4 +137,7 @@ def _versions(spec: Mapping[str, Any]) -> Iterator[Served]:
                     for one in version.get("additionalPrinterColumns", ())
                 ),
                 schema=version.get("schema", {}).get("openAPIV3Schema", {}),
+                selectable=tuple(
+                    one["jsonPath"].removeprefix(".") for one in version.get("selectableFields", ())
+                ),
             )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinfold.ports.kubernetes import Object, refusal
+from tests.cluster.api_server.kinds import Served
 
 
 def matches(found: Object, labels: str, fields: str) -> bool:
@@ -15,6 +16,15 @@ def matches(found: Object, labels: str, fields: str) -> bool:
     return all(_label(had, one) for one in re.split(r",(?![^(]*\))", labels) if one) and all(
         _field(found, one) for one in fields.split(",") if one
     )
+
+
+def check_fields(served: Served, fields: str) -> None:
+    """Refuse to select by what a server does not select by."""
+    supported = {"metadata.name", "metadata.namespace", *served.selectable}
+    for one in fields.split(","):
+        name = re.split(r"!?==?", one)[0]
+        if name and name not in supported:
+            raise refusal(400, "BadRequest", f"field label not supported: {name}")
 
 
 def selected(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,10 +29,23 @@ from tests.cluster.api_server import discovery
 from tests.cluster.api_server.admission import Admission, Asked
 from tests.cluster.api_server.kinds import CRDS, Kinds, Served
 from tests.cluster.api_server.patches import patched
-from tests.cluster.api_server.selectors import matches
+from tests.cluster.api_server.selectors import check_fields, matches
 from tests.cluster.api_server.upkeep import Upkeep
 
-_REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound"}
+_OTHER_NAMESPACE = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
+_ABOUT = re.compile(
+    r'(?:Operation cannot be fulfilled on )?(?P<of>[\w./-]+) "(?P<name>[^"]*)"'
+    r"(?=:| not found| already exists)"
+)
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    415: "UnsupportedMediaType",
+}
 
 
 @dataclass
@@ -83,15 +97,22 @@ class ApiServer:
 
     async def _answer(self, request: Request) -> Response:
         self.requests.append((request.method, request.url.path))
+        request.state.warnings = []
         try:
-            trouble = self.stands_in(request.method, request.url.path)
-            if isinstance(trouble, int):
-                raise refusal(trouble, "", "as the test wants it")
-            if trouble is not None:
-                await asyncio.sleep(trouble)
-            return await self._routed(request)
+            answer = await self._tried(request)
         except KubernetesError as error:
-            return _status(error)
+            answer = _status(error)
+        for warning in request.state.warnings:
+            answer.headers.append("Warning", f"299 - {json.dumps(warning)}")
+        return answer
+
+    async def _tried(self, request: Request) -> Response:
+        trouble = self.stands_in(request.method, request.url.path)
+        if isinstance(trouble, int):
+            raise refusal(trouble, "", "as the test wants it")
+        if trouble is not None:
+            await asyncio.sleep(trouble)
+        return await self._routed(request)
 
     async def _routed(self, request: Request) -> Response:
         path = request.url.path.strip("/")
@@ -102,6 +123,8 @@ class ApiServer:
             return self._told(path.removeprefix("double/"))
         if (document := self._discovered(path)) is not None:
             return JSONResponse(document)
+        if not self._is_known(path):
+            return Response("404 page not found\n", 404, media_type="text/plain")
         target = self._target(path)
         verbs: Mapping[str, Callable[[Request, Target, str], Awaitable[Response]]] = {
             "GET": self._get,
@@ -152,6 +175,13 @@ class ApiServer:
             return {"kind": "APIGroup", "apiVersion": "v1", **found[0]} if found else None
         return None
 
+    def _is_known(self, path: str) -> bool:
+        parts = path.split("/")
+        if parts[0] != "apis":
+            return parts[0] == "api"
+        versions = {(one.resource.group, one.resource.version) for one in self.kinds.all()}
+        return tuple(parts[1:3]) in versions
+
     def _target(self, path: str) -> Target:
         parts = path.split("/")
         if parts[0] == "api":
@@ -174,6 +204,7 @@ class ApiServer:
     async def _get(self, request: Request, target: Target, _user: str) -> Response:
         query = request.query_params
         labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+        check_fields(target.served, fields)
         as_table = "as=Table" in request.headers.get("accept", "")
         if target.name:
             found = self.cluster.read(target.resource, target.name, target.namespace)
@@ -202,39 +233,66 @@ class ApiServer:
                 "kind": kind,
                 "apiVersion": target.resource.api_version,
                 "metadata": metadata,
-                "items": found_all,
+                "items": [self._item(target, one) for one in found_all],
             }
         )
 
+    def _item(self, target: Target, listed: Object) -> Object:
+        """Those of a list of built-in kinds do not say what they are."""
+        if target.served.schema:
+            return listed
+        return {key: one for key, one in listed.items() if key not in {"kind", "apiVersion"}}
+
     async def _post(self, request: Request, target: Target, user: str) -> Response:
-        resource = target.resource
         body = _body(await request.body(), request)
         if target.subresource == "binding":
-            bound = self.upkeep.bind(resource, target.namespace, target.name, body)
-            return JSONResponse(bound, 201)
+            return await self._bind(request, target, user, body)
         if target.namespace:
-            body.setdefault("metadata", {}).setdefault("namespace", target.namespace)
+            about = body.setdefault("metadata", {})
+            if about.setdefault("namespace", target.namespace) != target.namespace:
+                raise refusal(400, "BadRequest", _OTHER_NAMESPACE)
+        return JSONResponse(await self._created(request, target, user, body), 201)
+
+    async def _bind(self, request: Request, target: Target, user: str, body: Object) -> Response:
+        metadata = body.get("metadata", {})
+        binding = body | {"metadata": {**metadata, "namespace": target.namespace}}
+        if metadata.get("name") != target.name:
+            problem = "name in URL does not match name in Binding object"
+            raise refusal(400, "BadRequest", problem)
+        shown = {"kind": "Binding", "apiVersion": "v1", **binding}
+        shown["metadata"] = {**binding["metadata"], "creationTimestamp": None}
+        asked = self._asked(request, target, user, "CREATE", shown)
+        await self.admission.mutate(asked)
+        await self.admission.validate(asked)
+        return JSONResponse(self.cluster.bind(target.resource, binding), 201)
+
+    async def _created(self, request: Request, target: Target, user: str, body: Object) -> Object:
+        """Mutated, given what the server gives, validated, and stored."""
+        resource = target.resource
+        if target.namespace:
             self.upkeep.check_namespace(target.namespace)
-        made = self.cluster.prepared(resource, body)
-        name = made["metadata"]["name"]
-        asked = Asked("CREATE", resource, "", target.namespace, name, made, None, user)
-        admitted = await self._admitted(request, asked)
-        self.upkeep.check(target.served, admitted)
+        metadata = {**body.get("metadata", {}), "creationTimestamp": None}
+        about = {"kind": resource.kind, "apiVersion": resource.api_version}
+        body = {**about, **body, "metadata": metadata}
+        asked = self._asked(request, target, user, "CREATE", body)
+        made = self.cluster.prepared(resource, await self.admission.mutate(asked))
+        asked.object, asked.name = made, made["metadata"]["name"]
+        self.upkeep.check(target.served, made)
+        await self.admission.validate(asked)
         if asked.dry_run:
-            return JSONResponse(admitted, 201)
-        uid = made["metadata"]["uid"]
+            return made
         if resource == NAMESPACES:
-            admitted.setdefault("spec", {})["finalizers"] = ["kubernetes"]
-            admitted["status"] = {"phase": "Active"}
-            admitted["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+            made.setdefault("spec", {})["finalizers"] = ["kubernetes"]
+            made["status"] = {"phase": "Active"}
+            made["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = asked.name
         elif target.served.has_status and resource.kind != "Pod":
-            admitted.pop("status", None)
+            made.pop("status", None)
         elif resource.kind == "Pod":
-            admitted["status"] = {"phase": "Pending"}
-        stored = self.cluster.create(resource, admitted, uid=uid)
+            made["status"] = {"phase": "Pending"}
+        stored = self.cluster.create(resource, made, uid=made["metadata"]["uid"])
         if resource == CRDS:
             self.upkeep.establish(stored)
-        return JSONResponse(stored, 201)
+        return stored
 
     async def _put(self, request: Request, target: Target, user: str) -> Response:
         body = _body(await request.body(), request)
@@ -263,38 +321,27 @@ class ApiServer:
     async def _applied_anew(
         self, request: Request, target: Target, user: str, raw: bytes
     ) -> Response:
-        made = self.cluster.prepared(target.resource, yaml.safe_load(raw))
-        name = made["metadata"]["name"]
+        body = yaml.safe_load(raw)
         if target.namespace:
-            self.upkeep.check_namespace(target.namespace)
-            made["metadata"]["namespace"] = target.namespace
-        asked = Asked("CREATE", target.resource, "", target.namespace, name, made, None, user)
-        admitted = await self._admitted(request, asked)
-        self.upkeep.check(target.served, admitted)
-        stored = self.cluster.create(target.resource, admitted, uid=made["metadata"]["uid"])
-        if target.resource == CRDS:
-            self.upkeep.establish(stored)
-        return JSONResponse(stored, 201)
+            body["metadata"]["namespace"] = target.namespace
+        return JSONResponse(await self._created(request, target, user, body), 201)
 
     async def _replace(
         self, request: Request, target: Target, user: str, after: Object
     ) -> Response:
         resource = target.resource
+        if (name := after["metadata"].get("name")) != target.name:
+            problem = f"the name of the object ({name}) does not match the name on the URL"
+            raise refusal(400, "BadRequest", f"{problem} ({target.name})")
         before = self.cluster.read(resource, target.name, target.namespace)
         if resource.is_namespaced:
             after["metadata"]["namespace"] = target.namespace
-        asked = Asked(
-            "UPDATE",
-            resource,
-            target.subresource,
-            target.namespace,
-            target.name,
-            after,
-            before,
-            user,
-        )
-        admitted = await self._admitted(request, asked)
+        asked = self._asked(request, target, user, "UPDATE", after)
+        asked.old = before
+        admitted = await self.admission.mutate(asked)
+        self.cluster.check_version(resource, admitted)
         self.upkeep.check(target.served, admitted)
+        await self.admission.validate(asked)
         if asked.dry_run:
             return JSONResponse(admitted)
         # A resize changes the spec, and only there; other subresources change the status.
@@ -306,8 +353,10 @@ class ApiServer:
         if not target.name:
             raise refusal(405, "MethodNotAllowed", "delete what you mean by name")
         before = self.cluster.read(resource, target.name, target.namespace)
-        asked = Asked("DELETE", resource, "", target.namespace, target.name, None, before, user)
-        await self._admitted(request, asked)
+        asked = self._asked(request, target, user, "DELETE", None)
+        asked.old = before
+        await self.admission.mutate(asked)
+        await self.admission.validate(asked)
         if asked.dry_run:
             return JSONResponse(before)
         if resource == NAMESPACES:
@@ -330,11 +379,12 @@ class ApiServer:
         try:
             async with asyncio.timeout(seconds):
                 async for event in self.cluster.watch(target.resource, version, target.namespace):
+                    seen = event.among(lambda one: matches(one, labels, fields))
                     if event.key is None:
                         if wants_bookmarks:
                             yield _line("BOOKMARK", _bookmarked(target.resource, event.version))
-                    elif matches(event.object, labels, fields):
-                        yield _line(event.type, event.object)
+                    elif seen is not None:
+                        yield _line(seen.type, seen.object)
         except TimeoutError:
             return
         except KubernetesError as error:
@@ -349,14 +399,38 @@ class ApiServer:
 
     # ------------------------------------------------------------------------------- inside
 
-    async def _admitted(self, request: Request, asked: Asked) -> Object:
-        asked.dry_run = request.query_params.get("dryRun") == "All"
-        return await self.admission.admit(asked) or {}
+    def _asked(
+        self, request: Request, target: Target, user: str, operation: str, wanted: Object | None
+    ) -> Asked:
+        options: dict[str, Any] = {}
+        if dry_run := request.query_params.getlist("dryRun"):
+            if dry_run != ["All"]:
+                raise refusal(422, "Invalid", f"dryRun: Unsupported value: {dry_run}")
+            options["dryRun"] = dry_run
+        if manager := request.query_params.get("fieldManager"):
+            options["fieldManager"] = manager
+        return Asked(
+            operation,
+            target.resource,
+            target.subresource,
+            target.namespace,
+            target.name or (wanted or {}).get("metadata", {}).get("name", ""),
+            wanted,
+            None,
+            user,
+            dry_run=bool(dry_run),
+            options=options,
+            warnings=request.state.warnings,
+        )
 
 
 def _body(raw: bytes, request: Request) -> Object:
+    kind = request.headers.get("content-type") or "application/json"
+    if "json" not in kind and "yaml" not in kind:
+        known = "application/json, application/yaml"
+        problem = f"the body of the request was in an unknown format - accepted are {known}"
+        raise refusal(415, "UnsupportedMediaType", problem)
     try:
-        kind = request.headers.get("content-type", "application/json")
         body = yaml.safe_load(raw) if "yaml" in kind else json.loads(raw)
     except (ValueError, yaml.YAMLError) as error:
         raise refusal(400, "BadRequest", f"the body is no object: {error}") from None
@@ -381,6 +455,7 @@ def _problem(error: KubernetesError) -> Object:
     named = {"AlreadyExistsError": "AlreadyExists", "ConflictError": "Conflict"}
     reason = named.get(type(error).__name__) or _REASONS.get(error.status, "")
     reason = {410: "Expired", 422: "Invalid"}.get(error.status, reason)
+    details = _details(error)
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -388,8 +463,17 @@ def _problem(error: KubernetesError) -> Object:
         "status": "Failure",
         "message": error.problem,
         "reason": reason,
+        **({} if details is None else {"details": details}),
         "code": error.status,
     }
+
+
+def _details(error: KubernetesError) -> dict[str, str] | None:
+    """Which object it is about; None where a server tells nothing of that."""
+    if found := _ABOUT.match(error.problem):
+        kind, _, group = found["of"].partition(".")
+        return {"name": found["name"], **({"group": group} if group else {}), "kind": kind}
+    return {} if error.status == 404 else None
 
 
 def _status(error: KubernetesError) -> Response:

@@ -1,11 +1,11 @@
-"""What the server looks after itself: namespaces, custom resources, bindings."""
+"""What the server looks after itself: namespaces and custom resources."""
 
 from __future__ import annotations
 
 import jsonschema
 
 from pinfold.planning.fake_cluster import FakeCluster
-from pinfold.ports.kubernetes import NAMESPACES, Object, Resource, refusal
+from pinfold.ports.kubernetes import NAMESPACES, Object, refusal
 from tests.cluster.api_server.kinds import CRDS, Kinds, Served
 
 
@@ -63,11 +63,3 @@ class Upkeep:
         ]
         crd["status"] = {"conditions": conditions, "acceptedNames": crd["spec"]["names"]}
         self._cluster.update(CRDS, crd, "status")
-
-    def bind(self, resource: Resource, namespace: str, name: str, binding: Object) -> Object:
-        pod = self._cluster.read(resource, name, namespace)
-        if pod["spec"].get("nodeName"):
-            raise refusal(409, "Conflict", f"pod {name} is already assigned to a node")
-        pod["spec"]["nodeName"] = binding["target"]["name"]
-        self._cluster.update(resource, pod)
-        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}

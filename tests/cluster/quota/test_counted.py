@@ -55,6 +55,8 @@ def pods(draw: st.DrawFn) -> Object:
         running = {"name": "a", "resources": resources(draw(cpus))}
         status["containerStatuses"] = [running | {"allocatedResources": {"cpu": draw(cpus)}}]
     if draw(st.booleans()):
+        status["qosClass"] = draw(st.sampled_from(["Guaranteed", "Burstable", "BestEffort"]))
+    if draw(st.booleans()):
         conditions.append({"type": "PodResizePending", "status": "True", "reason": "Infeasible"})
     if draw(st.booleans()):
         spec["resourceClaims"] = [{"name": "c", "resourceClaimName": "shared"}]
@@ -174,3 +176,12 @@ def test_what_cannot_be_read_is_told_and_counts_for_nothing(broken: object) -> N
     assert counted.total(quota(), NOW) == 0
     assert len(problems) == 1
     assert problems[0].startswith("pod team/p0 counts for nothing: spec.containers[")
+
+
+@pytest.mark.parametrize(("heeds", "total"), [(True, 0), (False, 2)])
+def test_who_declines_counts_where_no_node_heeds_it(*, heeds: bool, total: int) -> None:
+    counted = Counted(heeds_opt_out=heeds)
+    pod = guaranteed("2")
+    pod["metadata"]["annotations"] = {"exclusive-cpus.pinfold.dev/pod": "false"}
+    counted.pods(Changed(Kind.ADDED, seen(pod, 0), "7"))
+    assert counted.total(quota(), NOW) == total

@@ -22,6 +22,7 @@ from pinfold.core.quota.charge import Charged, Refused, Request, charge, charge_
 from pinfold.core.quota.claims import ClaimedCPUs, ClaimRules
 from pinfold.core.quota.names import EXCLUSIVE_CPUS
 from pinfold.core.quota.quota import ResourceQuota
+from pinfold.core.quota.usage import usage
 from pinfold.core.values.quantity import Quantity
 from pinfold.documents.admission_review import AdmissionRequest, AdmissionResponse
 from pinfold.ports.errors import PortError
@@ -100,6 +101,80 @@ def decide(charging: Any, asked: AdmissionRequest) -> AdmissionResponse:
         return await Admission(charging, RULES).decide(asked)
 
     return asyncio.run(decided())
+
+
+@pytest.mark.parametrize(("heeds", "cpus"), [(True, None), (False, 3)])
+def test_who_declines_counts_all_the_same_where_no_node_heeds_it(
+    *, heeds: bool, cpus: int | None
+) -> None:
+    declining = pod(cpus="3")
+    declining["metadata"]["annotations"] = {"exclusive-cpus.pinfold.dev/pod": "false"}
+    asked = review(request(declining), RULES, heeds_opt_out=heeds)
+    assert isinstance(asked, PodAsked)
+    counted = usage(asked.request.pod, 0.0).get(EXCLUSIVE_CPUS)
+    assert (None if counted is None else counted.value()) == cpus
+
+
+def test_pods_without_a_uid_share_nothing() -> None:
+    """An API server gives one before it asks validating webhooks; others may not."""
+    unknown = pod(cpus="3")
+    del unknown["metadata"]["uid"]
+    unknown["metadata"]["generateName"] = "job-"
+    uids = set()
+    for uid in ("r1", "r2"):
+        asked = review(request(unknown, uid=uid), RULES)
+        assert isinstance(asked, PodAsked)
+        uids.add(asked.request.pod.pod.uid)
+    assert uids == {"r1", "r2"}
+
+
+@pytest.mark.parametrize("name", [None, "", ".", "..", "a/b"])
+def test_who_has_no_name_is_not_charged(name: str | None) -> None:
+    """A mutating webhook is asked before ``generateName`` has become a name."""
+    for made, fields in ((pod(cpus="3"), {}), (claim(), {"resource": CLAIMS})):
+        made["metadata"] |= {"name": name, "generateName": "job-"}
+        asked = review(request(made, **fields, name=""), RULES)
+        assert isinstance(asked, Denied)
+        assert asked.code == 400
+        assert asked.message.startswith("metadata.name: ")
+
+
+def test_the_name_may_be_that_of_the_request() -> None:
+    unnamed = pod(cpus="3")
+    del unnamed["metadata"]["name"]
+    asked = review(request(unnamed, name="job-x"), RULES)
+    assert isinstance(asked, PodAsked)
+    assert asked.request.pod.pod.name == "job-x"
+
+
+def test_nothing_is_charged_without_any_uid() -> None:
+    unknown = pod(cpus="3", uid="")
+    asked = review(request(unknown, uid=""), RULES)
+    assert isinstance(asked, Denied)
+    assert asked.message == "metadata.uid: Required value"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("uid", "u" * 129), ("name", "n" * 254), ("uid", ["u"] * 99)]
+)
+def test_a_name_or_uid_that_nobody_has_is_refused(field: str, value: Any) -> None:
+    for made, fields in ((pod(cpus="3"), {}), (claim(), {"resource": CLAIMS})):
+        made["metadata"][field] = value
+        asked = review(request(made, **fields), RULES)
+        assert isinstance(asked, Denied)
+        assert asked.code == 400
+        assert asked.message.startswith(f"metadata.{field}: ")
+
+
+def test_a_pod_of_thousands_of_containers_is_refused_before_it_is_counted() -> None:
+    many = pod(cpus="1")
+    (one,) = many["spec"]["containers"]
+    for number, of_what in ((1000, PodAsked), (1001, Denied)):
+        half = number // 2
+        many["spec"]["initContainers"] = [one | {"name": f"i{each}"} for each in range(half)]
+        rest = range(number - half)
+        many["spec"]["containers"] = [one | {"name": f"c{each}"} for each in rest]
+        assert isinstance(review(request(many), RULES), of_what)
 
 
 def test_a_pod_is_charged_and_the_audit_says_to_whom() -> None:

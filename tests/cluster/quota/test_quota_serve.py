@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
 import signal
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,61 +26,12 @@ from tests.cluster.api_server.__main__ import kubeconfig
 from tests.cluster.api_server.server import ApiServer
 from tests.cluster.api_server.serving import running
 from tests.roots import ROOT
+from tests.scenes.deployed import asked_for, listed_rights
+from tests.scenes.replica_process import NAME, ReplicaProcess, replica_process
 from tests.scenes.waiting import PATIENCE
 from tests.scenes.webhook_world import pod
 
-NAME = "pinfold-quota"
 WEBHOOK = ROOT / "deploy" / "kubernetes" / "quota" / "base" / "webhook.yaml"
-
-
-class Replica:
-    """One process, to which the service leads once it is ready."""
-
-    def __init__(self, api: ApiServer, config: Path, certificates: Path) -> None:
-        self._api, self._config, self._certificates = api, config, certificates
-        self.lines: list[str] = []
-
-    async def start(self) -> None:
-        """Return when it is ready."""
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "pinfold", "quota", "serve", "--make-certificates"),
-            *("--certificates", str(self._certificates), "--kubeconfig", str(self._config)),
-            *("--namespace", NAME, "--listen", "127.0.0.1:0", "--drain", "0"),
-            *("--health-listen", "127.0.0.1:0"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        told = asyncio.Event()
-        self._reading = asyncio.create_task(self._read(told))
-        async with asyncio.timeout(30 * PATIENCE):
-            await told.wait()
-            text = "".join(self.lines)
-            assert self.process.returncode is None, text
-            port, self.health = (
-                int(re.findall(rf"\b{name}=(\d+)", text)[0]) for name in ("port", "health_port")
-            )
-            while (await self.get("/readyz"))[0] != 200:  # noqa: ASYNC110 - it tells of no event
-                await asyncio.sleep(0.05)
-        self._api.services[f"{NAME}/{NAME}"] = f"https://127.0.0.1:{port}"
-
-    async def _read(self, told: asyncio.Event) -> None:
-        assert self.process.stdout is not None
-        while line := await self.process.stdout.readline():
-            self.lines.append(line.decode())
-            if b"health_port=" in line:
-                told.set()
-        told.set()
-
-    async def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        await self.process.wait()
-        await self._reading
-
-    async def get(self, path: str) -> tuple[int, str]:
-        """What its health has to say; the API server goes on meanwhile."""
-        return await asyncio.to_thread(fetched, f"http://127.0.0.1:{self.health}{path}")
 
 
 class Cluster:
@@ -106,13 +52,12 @@ class Cluster:
         self._config = kubeconfig(api, folder / "kubeconfig")
 
     @asynccontextmanager
-    async def replica(self, number: int = 0) -> AsyncIterator[Replica]:
-        found = Replica(self.api, self._config, self._folder / f"certificates-{number}")
-        try:
-            await found.start()
+    async def replica(self, number: int = 0) -> AsyncIterator[ReplicaProcess]:
+        """One to which the service leads."""
+        certificates = self._folder / f"certificates-{number}"
+        async with replica_process(self._config, certificates) as found:
+            self.api.services[f"{NAME}/{NAME}"] = f"https://127.0.0.1:{found.port}"
             yield found
-        finally:
-            await found.end()
 
     async def create(self, name: str, cpus: int) -> Object:
         return await self.client.create(PODS, pod(name, cpus=str(cpus), uid=""))
@@ -121,14 +66,6 @@ class Cluster:
     def used(self) -> int:
         status = self.api.cluster.read(RESOURCE_QUOTAS, "cpus", "team").get("status", {})
         return int(status.get("used", {}).get(EXCLUSIVE_CPUS, -1))
-
-
-def fetched(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own server
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 @asynccontextmanager
@@ -156,7 +93,7 @@ def test_pods_come_in_until_the_quota_is_full(tmp_path: Path) -> None:
             assert 'reviews_total{decision="denied",resource="pods"} 1.0' in text
             assert (await replica.get("/healthz"))[0] == 200
             # What it has asked the API server is what it has the rights to.
-            assert asked(cluster.api) <= rights()
+            assert asked_for(cluster.api) <= listed_rights(RIGHTS)
             replica.process.send_signal(signal.SIGTERM)
             assert await replica.process.wait() == 0, replica.lines
 
@@ -194,28 +131,3 @@ def test_a_replica_that_is_killed_in_the_middle_of_a_charge_lets_nothing_by(
                 assert {one["metadata"]["name"] for one in found} == {"a", "c"}
 
     asyncio.run(scenario())
-
-
-def asked(api: ApiServer) -> set[tuple[str, str, str]]:
-    """What was asked for but by the test, as rights: group, resource, verb."""
-    found = set()
-    for method, path in api.requests:
-        parts = path.strip("/").split("/")
-        group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
-        if rest[0] == "namespaces" and len(rest) > 2:
-            rest = rest[2:]
-        if (method, rest[0]) == ("POST", "pods"):
-            continue
-        resource = "/".join([rest[0], *rest[2:]])
-        verbs = {"POST": "create", "PUT": "update", "GET": "get" if rest[1:] else "list"}
-        found.add((group, resource, verbs[method]))
-    return found
-
-
-def rights() -> set[tuple[str, str, str]]:
-    return {
-        (one.group, one.resource, verb)
-        for listed in RIGHTS.values()
-        for one in listed
-        for verb in one.verbs
-    }

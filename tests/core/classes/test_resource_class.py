@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -210,6 +211,13 @@ def test_what_is_refused_in_a_class(path: str, value: object, said: str) -> None
 def test_what_is_refused_in_a_compute_resource(path: str, value: object, said: str) -> None:
     with pytest.raises(ClassError, match=said):
         compute_resource_from_api(changed(path, value, RESOURCE))
+
+
+@pytest.mark.parametrize("read", [class_from_api, compute_resource_from_api])
+def test_another_version_is_refused(read: Callable[[Mapping[str, Any]], object]) -> None:
+    manifest = {"apiVersion": "pinfold.dev/v1", "metadata": {"name": "a"}}
+    with pytest.raises(ClassError, match=r"unknown version .*; there is pinfold\.dev/v1alpha1"):
+        read(manifest)
 
 
 def test_short_names_become_names_of_resources() -> None:

@@ -294,6 +294,31 @@ def test_what_the_kernel_does_not_let_be_lent_is_tried_less_and_less_often() -> 
     run(scenario)
 
 
+def test_how_often_it_was_refused_is_forgotten_with_the_container() -> None:
+    async def scenario(node: LendingNode) -> None:
+        async def lending(name: str) -> None:
+            pod = manifest(name, "2")
+            await node.admit({**pod, "metadata": {**pod["metadata"], "annotations": LENDS}})
+
+        node.meters.counted[ContainerKey("uid-b", "c0")] = Counters(1, usage=0, wait=0)
+        await lending("b")
+        absent = CPUSet([2, 4])
+        node.cgroups.online -= absent
+        await asyncio.sleep(600)
+        assert len(node.controlling.loop.waiting()) == 2
+        await node.manager.release("a", grace=0)
+        await asyncio.sleep(10)
+        node.cgroups.online |= absent
+        await lending("a")
+        await asyncio.sleep(10)
+        assert node.own
+        assert node.own == node.books.view.lent
+        (waiting,) = node.controlling.loop.waiting()
+        assert waiting.reason.startswith("it is tried again in ")
+
+    run(scenario)
+
+
 def test_where_the_idle_side_has_lost_its_rank_all_is_returned_at_once() -> None:
     async def scenario(node: LendingNode) -> None:
         await asyncio.sleep(6)

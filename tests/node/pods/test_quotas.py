@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.agent.objects import Objects, object_record
+from pinfold.agent.objects import Objects, checked
 from pinfold.core.pod.api import PodError
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.pods.quotas import quotas_of
@@ -31,7 +31,7 @@ def quota(name: str = "q", **hard: str) -> dict[str, Any]:
 
 async def apply(node: Harness, *manifests: dict[str, Any]) -> None:
     for one in manifests:
-        await Objects(node.books).apply(one, source="api")
+        await Objects(node.books).apply(one)
 
 
 def used(node: Harness) -> dict[str, str]:
@@ -258,14 +258,15 @@ def test_a_source_has_the_objects_that_it_wants_in_one_change() -> None:
         await node.start()
         objects = Objects(node.books)
         await apply(node, quota("mine", pods="9"))
-        wanted = [object_record(quota(name, pods="1"), "/folder") for name in ("a", "b")]
-        await objects.follow(wanted, "/folder")
+        made = [checked(quota(name, pods="1"), f"/folder/{name}.yaml")[1] for name in ("a", "b")]
+        wanted = [one for one in made if one is not None]
+        await objects.follow(wanted)
         generation = node.store.generation
-        await objects.follow(wanted, "/folder")
+        await objects.follow(wanted)
         assert node.store.generation == generation
-        await objects.follow(wanted[:1], "/folder")
+        await objects.follow(wanted[:1])
         assert sorted(key.name for key in node.store.objects) == ["a", "mine"]
-        await objects.follow([], "/folder")
+        await objects.follow([])
         assert [key.name for key in node.store.objects] == ["mine"]
 
     run_virtually(scene())

@@ -38,7 +38,8 @@ class Access(Struct, frozen=True):
     """An API server and what proves who we are.
 
     ``token_file`` is read anew for each request, as kubelets replace it; ``tls_name`` is the name
-    that the server's certificate has to have where it is not the host's.
+    that the server's certificate has to have where it is not the host's.  ``namespace`` is that of
+    the kubeconfig's context, "" where it says none.
     """
 
     server: str
@@ -46,6 +47,7 @@ class Access(Struct, frozen=True):
     token: str = ""
     token_file: Path | None = None
     tls_name: str = ""
+    namespace: str = ""
 
     def __repr__(self) -> str:
         return f"<Access {self.server}>"  # the token is a secret
@@ -128,6 +130,7 @@ class _Kubeconfig:
             token=self._text(user, "user.", "token"),
             token_file=self._file.parent / token_file if token_file else None,
             tls_name=self._text(cluster, "cluster.", "tls-server-name"),
+            namespace=self._text(context, "context.", "namespace"),
         )
         access.bearer()
         return access

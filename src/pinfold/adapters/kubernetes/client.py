@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.connection import JSON, MERGE, Connection
+from pinfold.ports.kubernetes import KubernetesError
 
 TIMEOUT: Final = 10.0
 """Seconds for a request, all in all."""
@@ -60,6 +61,8 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "": (GET_POD, CREATE_EVENT, PATCH_EVENT),
     "nodeLabels": (PATCH_NODE,),
     "nodeResourceTopology": (GET_NODE, APPLY_TOPOLOGY),
+    # Beside what pinfold.cluster.classes.publishing asks.
+    "computeResources": (GET_NODE,),
     "startUpTaint": (GET_NODE, PATCH_NODE),
 }
 """The requests by the setting that asks for them; "": wherever there is an API server."""
@@ -96,6 +99,14 @@ class KubeClient:
     async def get_node(self, name: str) -> Mapping[str, Any]:
         """A node."""
         return await self._do(GET_NODE, name=name)
+
+    async def node_reference(self, name: str) -> dict[str, Any]:
+        """What says in an object that it belongs to a node (``ownerReferences``)."""
+        metadata = (await self.get_node(name)).get("metadata")
+        uid = metadata.get("uid") if isinstance(metadata, dict) else None
+        if not isinstance(uid, str):
+            raise KubernetesError(f"{self.server}: node {name} has no uid")
+        return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
 
     async def label_node(self, name: str, labels: Mapping[str, str | None]) -> Mapping[str, Any]:
         """Set these labels of a node, and remove those that are None; others stay."""

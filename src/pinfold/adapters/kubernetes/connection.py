@@ -109,7 +109,9 @@ class Connection:
             raise KubernetesError(f"{what}: no answer within {self._timeout:g} s") from None
 
     async def lines(self, path: str, silence: float) -> AsyncIterator[bytes]:
-        """The lines of an answer as they come, until the server ends it.
+        """The lines of an answer as they come, until the server ends it; first an empty one.
+
+        That comes once the server has begun to answer.
 
         Args:
             path: what is watched.
@@ -117,6 +119,7 @@ class Connection:
         """
         what = self._what("GET", path)
         async with self._begun(what, "GET", path, None, JSON, silence=silence) as answer:
+            yield b""
             rest = bytearray()
             async for part in answer.aiter_bytes():
                 rest += part
@@ -168,18 +171,25 @@ class Connection:
                 if answer.status_code >= 300:
                     raise _refused(what, answer.status_code, await _body(what, answer, most))
                 yield answer
+        except httpx.ReadTimeout:
+            waited = silence or self._timeout
+            raise KubernetesError(f"{what}: nothing was heard for {waited:g} s") from None
+        except httpx.ConnectError as error:
+            remedy = "is this its address, and does it run?"
+            raise KubernetesError(f"{what}: {error or 'no connection'}", remedy) from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             text = str(error) or type(error).__name__
             raise KubernetesError(f"{what}: {text}") from None
 
 
 async def _body(what: str, answer: httpx.Response, most: int) -> bytes:
-    content = bytearray()
+    parts, size = [], 0
     async for part in answer.aiter_bytes():
-        content += part
-        if len(content) > most:
+        parts.append(part)
+        size += len(part)
+        if size > most:
             raise KubernetesError(f"{what}: an answer of more than {most >> 20} MiB")
-    return bytes(content)
+    return b"".join(parts)
 
 
 def _refused(what: str, status: int, content: bytes) -> KubernetesError:

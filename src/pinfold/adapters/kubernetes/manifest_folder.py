@@ -16,9 +16,8 @@ from msgspec import Struct, field
 from pinfold.adapters.kubernetes.files import ManifestError, small_file_documents
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 
-_NAMESPACE: Final = "Namespace"
-_BESIDE: Final = ("ResourceQuota", _NAMESPACE)
-"""What may stand beside the pods; a namespace needs no making."""
+_BESIDE: Final = ("ResourceQuota", "Namespace")
+"""What may stand beside the pods."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _SOURCE: Final = "kubernetes.io/config.source"
@@ -50,11 +49,11 @@ class ManifestFolder(Struct):
     """
 
     path: Path
-    _seen: dict[Path, Signature] = field(default_factory=dict)
+    _seen: dict[Path, Signature] | None = None
     _held: dict[Path, FolderContent] = field(default_factory=dict)
 
     def changes(self) -> bool:
-        """Whether something has changed since it was read; soon done; raises as :meth:`read`."""
+        """Whether something has changed, or it was never read; soon done; raises as `read`."""
         return dict(self._files()) != self._seen
 
     def read(self) -> dict[Path, str]:
@@ -67,7 +66,8 @@ class ManifestFolder(Struct):
             ManifestError: nobody knows what is in the folder; what was there stays.
         """
         found = dict(self._files())
-        changed = {path for path, signature in found.items() if self._seen.get(path) != signature}
+        seen = self._seen or {}
+        changed = {path for path, signature in found.items() if seen.get(path) != signature}
         held = {path: one for path, one in self._held.items() if path in found}
         problems = {}
         for path in changed:
@@ -90,7 +90,7 @@ class ManifestFolder(Struct):
 
     def is_known(self, file: Path) -> bool:
         """Whether it is known which pods a file asks for: it was read once, or is not there."""
-        return file in self._held or file not in self._seen
+        return file in self._held or file not in (self._seen or {})
 
     def _files(self) -> list[tuple[Path, Signature]]:
         try:
@@ -132,8 +132,7 @@ def _read(path: Path) -> FolderContent:
     for document in small_file_documents(path, MANIFEST_BYTES):
         content, empty = document.content, False
         if isinstance(content, dict) and content.get("kind") in _BESIDE:
-            if content["kind"] != _NAMESPACE:
-                objects.append(content)
+            objects.append(content)
             continue
         if not isinstance(content, dict) or content.get("kind") != "Pod":
             kind = content.get("kind") if isinstance(content, dict) else None

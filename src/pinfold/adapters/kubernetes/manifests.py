@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.adapters.kubernetes.beside_pods import BesidePods, ClaimNames, scheduling_of
 from pinfold.adapters.kubernetes.class_manifests import ClassManifests
 from pinfold.adapters.kubernetes.files import (
     ManifestError,
@@ -16,10 +17,12 @@ from pinfold.adapters.kubernetes.files import (
     printable,
 )
 from pinfold.core.classes.compute_resource import ComputeResource
-from pinfold.core.classes.names import unknown_names
+from pinfold.core.classes.names import misspelt_names, unknown_names
 from pinfold.core.classes.resource_class import ResourceClass
+from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.pod.annotations import named
 from pinfold.core.pod.api import PodError, described, pod_from_api
+from pinfold.core.pod.manifest.pod_templates import POD_GROUPS, WORKLOADS, pod_template
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
 from pinfold.core.pod.manifest.workload_fields import (
     annotation_findings,
@@ -27,44 +30,28 @@ from pinfold.core.pod.manifest.workload_fields import (
     unknown_fields,
 )
 from pinfold.core.pod.pod import Pod, apply_defaults
+from pinfold.core.pod.priorities import Priorities
+from pinfold.core.pod.scheduling import Scheduling
+from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.quota.counted_pod import CountedPod, new_pod_from_api
-from pinfold.core.quota.quota import ResourceQuota, quota_from_api
-from pinfold.core.quota.validation import validate_quota
+from pinfold.core.quota.quota import ResourceQuota
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 
 MAX_REPLICAS: Final = 100_000
 MAX_PODS: Final = 200_000
 _MAX_LISTS: Final = 5
+_OF_CLASSES: Final = frozenset({"DeviceClass", "ResourceSlice"})
 _HAS_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NO_NAME: Final = "Required value: name or generateName is required"
-
-
-class _Workload(Struct, frozen=True):
-    """A kind that creates pods: its API groups, and where the object with ``template`` is."""
-
-    groups: tuple[str, ...]
-    path: tuple[str, ...] = ("spec",)
-
-
-_POD_GROUPS: Final = ("",)
-_APPS: Final = _Workload(("apps", "extensions"))
-_WORKLOADS: Final[Mapping[str, _Workload]] = {
-    "Deployment": _APPS,
-    "StatefulSet": _APPS,
-    "DaemonSet": _APPS,
-    "ReplicaSet": _APPS,
-    "ReplicationController": _Workload(_POD_GROUPS),
-    "Job": _Workload(("batch",)),
-    "CronJob": _Workload(("batch",), ("spec", "jobTemplate", "spec")),
-}
 
 
 class Manifests(Struct, frozen=True):
     """The pods of some files in their order, and notes on what was left out.
 
-    Where there are ``quotas``, ``counted`` is what of the pods decides about them, by uid.  What
-    pods and quotas name by the short name of one of the ``classes`` is under that of its resource.
+    Of each pod that says where it may run, ``scheduling`` has that; where there are ``quotas``,
+    ``counted`` is what of the pods decides about them; both by uid.  What pods and quotas name by
+    the short name of one of the ``classes`` is under that of its resource.
     """
 
     pods: tuple[Pod, ...]
@@ -73,18 +60,32 @@ class Manifests(Struct, frozen=True):
     counted: Mapping[str, CountedPod] = {}
     classes: tuple[ResourceClass, ...] = ()
     compute_resources: tuple[ComputeResource, ...] = ()
+    claims: ClaimNames = {}
+    templates: ClaimNames = {}
+    nodes: tuple[NodeObject, ...] = ()
+    scheduling: Mapping[str, Scheduling] = {}
 
 
-def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
+def read_manifests(
+    paths: Sequence[str],
+    *,
+    own: bool = False,
+    claims: ClaimRules = ClaimRules(),  # noqa: B008 - frozen
+) -> Manifests:
     """Read files, folders (their ``*.yaml``, ``*.yml``, ``*.json`` in name order) and ``-``.
 
     Pods that have run to their end are left out, as the kubelet does not count them; pods that a
     kubelet has rejected are planned again.
 
+    Args:
+        paths: the files and folders.
+        own: whether the node's configuration has a section ``pinfold``.
+        claims: which claims are for CPUs.
+
     Raises:
         ManifestError: see the class.
     """
-    reader = _Reader(own=own)
+    reader = _Reader(claims, own=own)
     for path in manifest_files(paths):
         number = 0
         for number, document in enumerate(file_documents(path), start=1):
@@ -92,15 +93,22 @@ def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
         if number == 0:
             reader.notes.append(f"{path}: nothing in it")
     reader.read_postponed()
+    reader.give_priorities()
     pods = tuple(pod for pod, _ in reader.pods.values())
+    counted, beside = reader.counted(), reader.beside
+    reader.notes.extend(beside.unknown_claims(counted))
     notes = tuple(printable(note) for note in (*reader.notes, *_passed_over(pods, own=own)))
     return Manifests(
         pods,
         notes,
-        tuple(reader.quotas.values()),
-        reader.counted(),
+        tuple(beside.quotas.values()),
+        counted,
         tuple(reader.of_classes.classes.values()),
         tuple(reader.of_classes.compute_resources.values()),
+        beside.claims,
+        beside.templates,
+        tuple(beside.nodes.values()),
+        dict(scheduling_of((*one, reader.objects[one[0].uid]) for one in reader.pods.values())),
     )
 
 
@@ -117,26 +125,40 @@ def _passed_over(pods: Sequence[Pod], *, own: bool) -> Iterator[str]:
 class _Reader:
     """Collects the pods of objects, and keeps them apart."""
 
-    def __init__(self, *, own: bool) -> None:
+    def __init__(self, claims: ClaimRules, *, own: bool) -> None:
         self._own = own
         self.pods: dict[tuple[str, str], tuple[Pod, str]] = {}
         self.of_classes = ClassManifests()
+        self.beside = BesidePods(claims, self.of_classes)
         self.notes: list[str] = []
         self._postponed: list[tuple[Mapping[str, Any], str]] = []
         self._last: list[tuple[Mapping[str, Any], str]] = []
         self._uids: dict[str, Pod] = {}
         self._generated: dict[str, int] = {}
-        self._objects: dict[str, Mapping[str, Any]] = {}
-        self.quotas: dict[str, ResourceQuota] = {}
+        self.objects: dict[str, Mapping[str, Any]] = {}
+
+    def give_priorities(self) -> None:
+        """Give each pod the priority of its class: one may have come after the pod."""
+        known = Priorities.of(self.beside.priorities.values())
+        unknown = {}
+        for key, (pod, where) in self.pods.items():
+            if not known.knows(pod):
+                unknown[pod.priority_class_name] = pod.full_name
+            self.pods[key] = (known.given(pod), where)
+        for name, pod_name in unknown.items():
+            self.notes.append(
+                f"PriorityClass {name} of pod {pod_name} is not among the manifests; an API server "
+                "refuses the pod without it"
+            )
 
     def counted(self) -> dict[str, CountedPod]:
         """What quotas see of the pods, where there are any."""
-        if not self.quotas:
+        if not self.beside.quotas:
             return {}
         counted: dict[str, CountedPod] = {}
         seen: dict[int, CountedPod] = {}
         for pod, where in self.pods.values():
-            content = self._objects[pod.uid]
+            content = self.objects[pod.uid]
             try:
                 one = seen.get(id(content)) or new_pod_from_api(content, pod)
             except PodError as error:
@@ -160,9 +182,9 @@ class _Reader:
         known = self.of_classes
         if known.are(kind, _group(content)):
             known.read(kind, content, where)
-        elif kind == "ResourceQuota":
+        elif self.beside.are(kind, _group(content)):
             self._last.append((content, where))
-        elif self._postponed or unknown_names(_pod_of(kind, content), known.classes):
+        elif self._postponed or unknown_names(pod_template(kind, content), known.classes):
             # A class may come later; who comes after a pod that waits for one, waits behind it.
             self._postponed.append((content, where))
         else:
@@ -170,35 +192,27 @@ class _Reader:
 
     def read_postponed(self) -> None:
         """Read what had to wait until all classes were known."""
-        for content, where in (*self._postponed, *self._last):
+        for content, where in self._postponed:
             self._read_object(content["kind"], content, where)
+        for content, where in self._last:
+            for said in self.beside.read(content["kind"], content, where):
+                self.notes.append(f"{where}: {described(content)}: {said}")
 
     def _read_object(self, kind: str, content: Mapping[str, Any], where: str) -> None:
         group = _group(content)
         try:
-            if kind == "Pod" and group in (None, *_POD_GROUPS):
+            if kind == "Pod" and group in (None, *POD_GROUPS):
                 self._read_pod(content, where)
-            elif kind in _WORKLOADS and group in (None, *_WORKLOADS[kind].groups):
+            elif kind in WORKLOADS and group in (None, *WORKLOADS[kind].groups):
                 for pod, template in self._workload(kind, content, where):
                     self._add(pod, where, template)
-            elif kind == "ResourceQuota" and group in (None, *_POD_GROUPS):
-                self._read_quota(content, where)
-            elif kind == "Namespace" and group in (None, *_POD_GROUPS):
-                # Pods and quotas name their namespace; nothing more of it matters to a node.
-                return
             else:
                 self.notes.append(f"{where}: {_left_out(kind, content)}, left out")
         except PodError as error:
-            raise ManifestError(f"{where}: {described(content)}: {error}") from None
-
-    def _read_quota(self, content: Mapping[str, Any], where: str) -> None:
-        quota = quota_from_api(self.of_classes.in_quota(content))
-        validate_quota(quota)
-        if quota.full_name in self.quotas:
-            raise ManifestError(
-                f"{where}: ResourceQuota {quota.full_name} is there already; give it another name"
-            )
-        self.quotas[quota.full_name] = quota
+            names = misspelt_names(pod_template(kind, content), self.of_classes.classes)
+            meant = [f"; did you mean {near}?" for name, near in names if f"[{name}]" in error.path]
+            hint = "".join(meant)
+            raise ManifestError(f"{where}: {described(content)}: {error}{hint}") from None
 
     def _read_pod(self, content: Mapping[str, Any], where: str) -> None:
         pod = self._pod({**content, "metadata": self._named(content)}, "")
@@ -230,7 +244,7 @@ class _Reader:
                 f"{other.full_name} ({pod.uid}); drop metadata.uid"
             )
         self.pods[key] = (pod, where)
-        self._objects[pod.uid] = content
+        self.objects[pod.uid] = content
         if len(self.pods) > MAX_PODS:
             raise ManifestError(f"{where}: more than can be planned at once ({MAX_PODS})")
 
@@ -257,7 +271,7 @@ class _Reader:
     ) -> Iterator[tuple[Pod, Mapping[str, Any]]]:
         holder: Any = content
         path = ""
-        for key in _WORKLOADS[kind].path:
+        for key in WORKLOADS[kind].path:
             path += f"{key}."
             holder = holder.get(key)
             if not isinstance(holder, dict):
@@ -303,7 +317,9 @@ def _group(content: Mapping[str, Any]) -> str | None:
 
 def _left_out(kind: str, content: Mapping[str, Any]) -> str:
     spec = content.get("spec")
-    if kind not in _WORKLOADS and not (isinstance(spec, dict) and "template" in spec):
+    if kind in _OF_CLASSES and _group(content) == "resource.k8s.io":
+        return f"{kind}: a plan knows classes (pinfold convert --to classes)"
+    if kind not in WORKLOADS and not (isinstance(spec, dict) and "template" in spec):
         return f"{kind} has no pods"
     return f"{kind} of {content.get('apiVersion')} is no kind whose pods are known"
 
@@ -316,15 +332,6 @@ def _end_of(content: Mapping[str, Any]) -> str | None:
         return None
     ran = phase == "Succeeded" or status.get("containerStatuses")
     return phase if ran or status.get("reason") == "Evicted" else None
-
-
-def _pod_of(kind: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A pod, or the template of those that a workload creates; nothing where there is none."""
-    holder: Any = content
-    if kind in _WORKLOADS:
-        for key in (*_WORKLOADS[kind].path, "template"):
-            holder = holder.get(key) if isinstance(holder, dict) else None
-    return holder if isinstance(holder, dict) and (kind == "Pod" or kind in _WORKLOADS) else {}
 
 
 def _first_ordinal(kind: str, holder: Mapping[str, Any]) -> int:

@@ -57,7 +57,6 @@ class NodePublisher:
         self._topology = topology
         self._period = period
         self._published: dict[str, tuple[Mapping[str, Any], float]] = {}
-        self._owner: dict[str, Any] | None = None
         self._backoff = Backoff(
             _FIRST_RETRY,
             _LONGEST_RETRY,
@@ -89,20 +88,13 @@ class NodePublisher:
         if self._topology:
             topology = node_resource_topology(status, self._node)
             if self._is_due("topology", topology):
-                owned = {"name": self._node, "ownerReferences": [await self._node_reference()]}
+                owned = {
+                    "name": self._node,
+                    "ownerReferences": [await self._client.node_reference(self._node)],
+                }
                 await self._client.apply_topology({**topology, "metadata": owned})
                 self._published["topology"] = (topology, time.monotonic())
 
     def _is_due(self, what: str, content: Mapping[str, Any]) -> bool:
         before, when = self._published.get(what, ({}, 0.0))
         return content != before or time.monotonic() - when > _AGAIN
-
-    async def _node_reference(self) -> dict[str, Any]:
-        if self._owner is None:
-            node = await self._client.get_node(self._node)
-            metadata = node.get("metadata")
-            uid = metadata.get("uid") if isinstance(metadata, dict) else None
-            if not isinstance(uid, str):
-                raise KubernetesError(f"{self._client.server}: node {self._node} has no uid")
-            self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
-        return self._owner

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.connection import MERGE, Connection
 from pinfold.ports.kubernetes import (
+    NO_LABELS,
     Change,
     Changed,
     GoneError,
@@ -24,6 +25,7 @@ from pinfold.ports.kubernetes import (
     Object,
     Progress,
     Resource,
+    has_gone_back,
     refusal,
 )
 from pinfold.retry.backoff import Backoff
@@ -37,8 +39,12 @@ CHUNK: Final = 500
 _MOST_IN_A_CHUNK: Final = 256 << 20
 _WATCH: Final = 240.0
 """Seconds after which a server ends a watch; up to twice as many, so that not all end at once."""
-_SILENCE: Final = 15.0
+_LATE: Final = 15.0
 """How many more seconds it may take to do so."""
+SILENCE: Final = 90.0
+"""Seconds without a bookmark after which a watch fails that has had one: they come each minute
+then.  Before the first none is due: a server sends none for a kind that has not changed since it
+was started."""
 _FIRST_RETRY: Final = 0.25
 _LONGEST_RETRY: Final = 30.0
 _GONE: Final = 410
@@ -82,6 +88,7 @@ class KubeObjects:
         timeout: seconds for a request, all in all; a watch may last.
         connections: how many there are at the most; each watch keeps one.
         chunk: objects in one part of a list.
+        silence: seconds without a bookmark after which a watch fails that has had one.
     """
 
     def __init__(
@@ -91,7 +98,9 @@ class KubeObjects:
         timeout: float = TIMEOUT,
         connections: int = 16,
         chunk: int = CHUNK,
+        silence: float = SILENCE,
     ) -> None:
+        self._silence = silence
         self._chunk = chunk
         self._connection = Connection(access, timeout=timeout, connections=connections)
 
@@ -106,19 +115,39 @@ class KubeObjects:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
-        return await self._connection.ask("GET", _path(resource, namespace, name))
+        return await self._connection.ask("GET", _path_of_one(resource, namespace, name))
 
-    async def create(self, resource: Resource, created: Mapping[str, Any]) -> Object:
+    async def create(
+        self,
+        resource: Resource,
+        created: Mapping[str, Any],
+        subresource: str = "",
+        *,
+        within: float | None = None,
+    ) -> Object:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
-        namespace = created["metadata"].get("namespace", "")
-        return await self._connection.ask("POST", _path(resource, namespace), created)
+        metadata = created["metadata"]
+        namespace = metadata.get("namespace", "")
+        if subresource:
+            path = _path_of_one(resource, namespace, metadata["name"], subresource)
+        else:
+            path = _path(resource, namespace)
+        if within is None:
+            return await self._connection.ask("POST", path, created)
+        try:
+            async with asyncio.timeout(within):
+                return await self._connection.ask("POST", f"{path}?timeout={within:g}s", created)
+        except TimeoutError:
+            problem = f"{self.server}: POST {path}: no answer within {within:g} s"
+            raise KubernetesError(problem) from None
 
     async def update(
         self, resource: Resource, changed: Mapping[str, Any], subresource: str = ""
     ) -> Object:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
         metadata = changed["metadata"]
-        path = _path(resource, metadata.get("namespace", ""), metadata["name"], subresource)
+        namespace = metadata.get("namespace", "")
+        path = _path_of_one(resource, namespace, metadata["name"], subresource)
         return await self._connection.ask("PUT", path, changed)
 
     async def patch(
@@ -130,12 +159,12 @@ class KubeObjects:
         subresource: str = "",
     ) -> Object:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
-        path = _path(resource, namespace, name, subresource)
+        path = _path_of_one(resource, namespace, name, subresource)
         return await self._connection.ask("PATCH", path, changes, MERGE)
 
     async def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
-        await self._connection.ask("DELETE", _path(resource, namespace, name))
+        await self._connection.ask("DELETE", _path_of_one(resource, namespace, name))
 
     async def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
@@ -151,20 +180,31 @@ class KubeObjects:
         resource: Resource,
         of: Any = dict,  # noqa: ANN401 - a type
         *,
+        labels: Mapping[str, str] = NO_LABELS,
         report: Callable[[str], None] = _nobody,
     ) -> AsyncIterator[Change[Any]]:
         """See :class:`pinfold.ports.kubernetes.Kubernetes`."""
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
         backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY, KubernetesError, report=report)
         version = ""
         while True:
             async with backoff:
+                if version and (problem := has_gone_back(await self._newest(resource), version)):
+                    version = ""
+                    report(f"{self.server}: {problem}")
+                    backoff.problem = problem
                 if not version:
-                    async for part in self._listed(resource, of):
+                    async for part in self._listed(resource, of, selector=selector):
                         yield part
                         version = part.version if part.is_last else ""
                 try:
                     before = version
-                    async for change in self._watched(resource, of, version):
+                    async for change in self._watched(resource, of, version, selector):
+                        if change is None:
+                            if backoff.problem:
+                                backoff.problem = ""
+                                report("")
+                            continue
                         version = change.version
                         yield change
                         backoff.well()
@@ -175,15 +215,14 @@ class KubeObjects:
                     version = ""
 
     async def _listed(
-        self, resource: Resource, of: type[T], namespace: str = ""
+        self, resource: Resource, of: type[T], namespace: str = "", selector: str = ""
     ) -> AsyncIterator[Listed[T]]:
         decoder = msgspec.json.Decoder(_List[of])  # type: ignore[valid-type] # made for it
         path = _path(resource, namespace)
         limit, continued, is_first = self._chunk, "", True
         while is_first or continued:
-            query = ({"limit": limit} if limit else {}) | (
-                {"continue": continued} if continued else {}
-            )
+            said = {"limit": limit, "continue": continued, "labelSelector": selector}
+            query = {name: value for name, value in said.items() if value}
             asked = f"{path}?{urlencode(query)}"
             try:
                 raw = await self._connection.read("GET", asked, most=_MOST_IN_A_CHUNK)
@@ -199,20 +238,39 @@ class KubeObjects:
             yield Listed(found.items or (), version, is_first, not continued)
             is_first = False
 
+    async def _newest(self, resource: Resource) -> str:
+        """The version that the server is at."""
+        path = f"{_path(resource)}?limit=1"
+        raw = await self._connection.read("GET", path, most=_MOST_IN_A_CHUNK)
+        return self._decoded(msgspec.json.Decoder(_List[Raw]), raw, path).metadata.resourceVersion
+
     async def _watched(
-        self, resource: Resource, of: type[T], version: str
-    ) -> AsyncIterator[Changed[T] | Progress]:
+        self, resource: Resource, of: type[T], version: str, selector: str
+    ) -> AsyncIterator[Changed[T] | Progress | None]:
+        """What changes; first None, once the server has begun to tell."""
         seconds = _WATCH * (1 + random.random())  # noqa: S311 - only to spread them
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
             "timeoutSeconds": str(int(seconds)),
-        }
+        } | ({"labelSelector": selector} if selector else {})
         path = f"{_path(resource)}?{urlencode(query)}"
         events, bare = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Bare)
         objects = msgspec.json.Decoder(of)
-        async for line in self._connection.lines(path, seconds + _SILENCE):
+        lines, due = self._connection.lines(path, seconds + _LATE), None
+        while True:
+            try:
+                async with asyncio.timeout(due):
+                    line = await anext(lines, None)
+            except TimeoutError:
+                what = f"{self.server}: watch {_path(resource)}"
+                raise KubernetesError(f"{what}: nothing was heard for {due:g} s") from None
+            if line is None:
+                return
+            if not line:
+                yield None
+                continue
             event = self._decoded(events, line, path)
             if event.type == "ERROR":
                 status = self._decoded(msgspec.json.Decoder(_Status), event.object, path)
@@ -223,6 +281,7 @@ class KubeObjects:
                 )
             seen = self._decoded(bare, event.object, path).metadata.resourceVersion
             if event.type == "BOOKMARK":
+                due = self._silence
                 yield Progress(seen)
             elif event.type in Kind.__members__:
                 changed = self._decoded(objects, event.object, path)
@@ -237,10 +296,24 @@ class KubeObjects:
             ) from None
 
 
-def _path(resource: Resource, namespace: str = "", name: str = "", subresource: str = "") -> str:
+def _path_of_one(resource: Resource, namespace: str, name: str, subresource: str = "") -> str:
+    """Of one object; a name without which, or with which, it would be another path is refused."""
+    if not name or (resource.is_namespaced and not namespace):
+        raise KubernetesError(f"{resource.plural}: an object has to have a name", status=400)
+    path = f"{_path(resource, namespace)}/{_segment(name)}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def _path(resource: Resource, namespace: str = "") -> str:
+    """Of all objects there."""
     root = f"/apis/{resource.group}" if resource.group else "/api"
     parts = [root, resource.version]
     if namespace and resource.is_namespaced:
-        parts += ["namespaces", quote(namespace, safe="")]
-    parts += [resource.plural, quote(name, safe=""), subresource]
-    return "/".join(part for part in parts if part)
+        parts += ["namespaces", _segment(namespace)]
+    return "/".join((*parts, resource.plural))
+
+
+def _segment(name: str) -> str:
+    if name in {".", ".."}:
+        raise KubernetesError(f"{name!r} is not a name", status=400)
+    return quote(name, safe="")

@@ -1,14 +1,14 @@
-"""Asks a kubelet for the devices of pods, over its podresources socket.
+"""Asks a kubelet for its devices and for those of pods, over its podresources socket.
 
 Source: upstream ``apis/podresources`` (1.26 to 1.36).  ``Get`` is not in every kubelet: 1.26 has
 none, later ones refuse it unless the feature gate ``KubeletPodResourcesGet`` is on.  ``List`` is in
-all of them.
+all of them, and so is ``GetAllocatableResources``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -94,6 +94,13 @@ class PodResourcesClient:
         async with self._question(within):
             return await self._list()
 
+    async def allocatable(self, within: float) -> Devices:
+        """See :class:`pinfold.ports.podresources.PodDevicesSource`."""
+        async with self._question(within):
+            request, answer = wire.AllocatableResourcesRequest(), wire.AllocatableResourcesResponse
+            found = await self._call("GetAllocatableResources", request, answer)
+            return _by_resource(found.devices)
+
     async def close(self) -> None:
         """Let go of the connection."""
         channel, self._channel = self._channel, None
@@ -154,22 +161,20 @@ class PodResourcesClient:
 
 
 def _devices(pod: wire.PodResources) -> PodDevices:
-    """The devices of a pod's containers.
+    """The devices of a pod's containers."""
+    return {container.name: _by_resource(container.devices) for container in pod.containers}
 
-    A kubelet makes an entry for each device and NUMA node.
-    """
-    found: dict[str, Devices] = {}
-    for container in pod.containers:
-        nodes: dict[str, dict[str, list[int]]] = {}
-        for entry in container.devices:
-            for device in entry.device_ids:
-                near = nodes.setdefault(entry.resource_name, {}).setdefault(device, [])
-                near.extend(node.ID for node in entry.topology.nodes)
-        found[container.name] = {
-            resource: tuple(
-                Device(device, numa_nodes=tuple(sorted(set(near))))
-                for device, near in devices.items()
-            )
-            for resource, devices in nodes.items()
-        }
-    return found
+
+def _by_resource(entries: Iterable[wire.ContainerDevices]) -> Devices:
+    """Devices of which a kubelet makes an entry for each of their NUMA nodes."""
+    nodes: dict[str, dict[str, list[int]]] = {}
+    for entry in entries:
+        for device in entry.device_ids:
+            near = nodes.setdefault(entry.resource_name, {}).setdefault(device, [])
+            near.extend(node.ID for node in entry.topology.nodes)
+    return {
+        resource: tuple(
+            Device(device, numa_nodes=tuple(sorted(set(near)))) for device, near in devices.items()
+        )
+        for resource, devices in nodes.items()
+    }

@@ -45,7 +45,7 @@ def read_record(database: sqlite3.Connection, file: str) -> Record:
     try:
         node, pods = _read_node(database, file), _read_pods(database, file)
         move = read_move(database, file)
-        generation, objects = read_generation(database), read_objects(database)
+        generation, objects = read_generation(database), read_objects(database, file)
         return Record(node, pods, generation, move=move, objects=objects)
     finally:
         database.execute("ROLLBACK")

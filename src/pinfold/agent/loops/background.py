@@ -102,8 +102,9 @@ class Background:
             await self._loops.attempt(f"the end of {one.name}", one.close)
 
     def failing(self) -> list[str]:
-        """What fails now."""
-        return self._loops.problems()
+        """What fails now, but for what a part says of itself."""
+        untold = [one.problem() for one in self._runnables if one.about() is None]
+        return [*self._loops.problems(), *untold]
 
     def problems(self) -> list[str]:
         """What keeps the agent from its work; some may be "", which is nothing."""

@@ -13,8 +13,8 @@ import structlog
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.admission.quota import FORBIDDEN
 from pinfold.agent.claims import ClaimKeeper
+from pinfold.agent.loops.folder_objects import FolderObjects
 from pinfold.agent.loops.runnables import Runnable
-from pinfold.agent.objects import Objects, object_record
 from pinfold.core.classes.names import with_class_resources
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.pod.api import PodError
@@ -24,7 +24,7 @@ from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.quotas import let_in
 from pinfold.ports.errors import PortError
-from pinfold.ports.records import UNHEALTHY_DEVICE, ObjectKey, ObjectRecord, PodPhase, PodRecord
+from pinfold.ports.records import UNHEALTHY_DEVICE, PodPhase, PodRecord
 from pinfold.retry.loops import Loops
 
 LOOK_PERIOD: Final = 0.25
@@ -47,8 +47,8 @@ class StaticPods:
     """Follows one folder (or one file), and lets ``apply`` admit the pod of each manifest."""
 
     def __init__(self, path: Path, manager: Manager, apply: Apply) -> None:
-        self._objects = Objects(manager.books)
         self._folder = ManifestFolder(path)
+        self.objects = FolderObjects(self._folder, manager.books)
         self._manager = manager
         self._apply = apply
         self._source = str(path)
@@ -80,11 +80,12 @@ class StaticPods:
                 log.error("manifest", file=str(file), problem=problem)
             if self._unread is None:
                 self._begin_with(frozenset(problems))
-        if self._behind:
+        if self._behind or self.objects.is_behind:
             await self._follow()
             self._behind = False
         for pod in (*self._served(), *self._let_in()):
-            await self._begin(pod)
+            if not self.objects.holds_back(pod):
+                await self._begin(pod)
         if self._refused:
             # What is in the way is none of the manifest's: it is tried again.
             self._behind = True
@@ -101,35 +102,16 @@ class StaticPods:
 
     async def _follow(self) -> None:
         # Quotas come first: no pod of the folder may slip in before the one that limits it.
-        await self._objects.follow(self._kept(), self._source)
+        all_known = all(self._folder.is_known(file) for file in self._unread or ())
+        await self.objects.follow(all_known=all_known)
         wanted, ours = self._folder.pods, self._ours()
-        if self._unknown and all(self._folder.is_known(file) for file in self._unread or ()):
+        if all_known:
             self._unknown = frozenset()
         for uid in ours - wanted.keys() - self._unknown:
             await self._manager.release(uid)
         for uid, pod in wanted.items():
-            if uid not in ours:
+            if uid not in ours and not self.objects.holds_back(pod):
                 await self._begin(pod)
-
-    def _kept(self) -> Iterable[ObjectRecord]:
-        """The objects of the folder; while one of them cannot be used, none is forgotten."""
-        view = self._manager.books.view
-        classes = view.state.devices.classes.names
-        kept: dict[ObjectKey, ObjectRecord] = {}
-        problems = {}
-        for file, manifest in self._folder.objects:
-            try:
-                one = object_record(manifest, self._source, classes)
-            except PodError as error:
-                problems[file] = str(error)
-                continue
-            if kept.setdefault(one.key, one) is not one:
-                problems[file] = f"there is a {one.key.kind} {one.key.name} in another file already"
-        for file, problem in problems.items():
-            log.error("manifest", file=str(file), problem=problem)
-        if problems or not all(self._folder.is_known(file) for file in self._unread or ()):
-            kept = {k: one for k, one in view.objects.items() if one.source == self._source} | kept
-        return kept.values()
 
     def _let_in(self) -> list[StaticPod]:
         """Pods that a quota refused, and would no more."""
@@ -226,7 +208,7 @@ def static_pods(
                 await loops.attempt("manifests", pods.look)
             await asyncio.sleep(LOOK_PERIOD)
 
-    yield Runnable("looks at manifests", run, close=pods.close)
+    yield Runnable("looks at manifests", run, problem=pods.objects.problem, close=pods.close)
 
 
 def _never_ran(record: PodRecord) -> bool:

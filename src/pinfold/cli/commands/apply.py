@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
+from pinfold.core.values.names import invalid, label_problems
 from pinfold.documents.api import DecidedPod, ObjectName
 from pinfold.documents.records import VERSION
 
 _QUOTA: Final = "ResourceQuota"
-_KINDS: Final = ("Pod", _QUOTA, "Namespace")
+_NAMESPACE: Final = "Namespace"
+_KINDS: Final = ("Pod", _QUOTA, _NAMESPACE)
+_OF_CLASSES: Final = ("ResourceClass", "ComputeResource")
+
+
+class _Found(NamedTuple):
+    """An object of a file, and where it is."""
+
+    where: str
+    manifest: dict[str, Any]
+
+    @property
+    def kind(self) -> object:
+        return self.manifest.get("kind")
+
+    @property
+    def key(self) -> str:
+        """Its name with its namespace, as text."""
+        metadata = self.manifest.get("metadata")
+        namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+        return f"{namespace or 'default'} {self.name}"
+
+    @property
+    def name(self) -> str:
+        """``pod/NAME``, as an answer calls it."""
+        metadata = self.manifest.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        word = "quota" if self.kind == _QUOTA else str(self.kind).lower()
+        return f"{word}/{name}" if isinstance(name, str) and name else f"{word} without a name"
 
 
 @click.command()
@@ -24,13 +53,14 @@ _KINDS: Final = ("Pod", _QUOTA, "Namespace")
 def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     """Run the pods of FILE... (a file, a folder, or - for standard input).
 
-    Only Pods run here, and their containers need a command. ResourceQuotas among them are in force
-    before any of the pods is decided about. Exit status 1 when one was rejected; the others run.
+    ResourceQuotas among them are in force before any of the pods is decided about; of other objects
+    Namespaces may stand beside them, which need no making. Containers need a command. Exit status 1
+    when a pod was rejected; the others run.
     """
     with input_errors(ManifestError):
         found = list(_objects(manifests))
-    pods = [one for one in found if one[1]["kind"] == "Pod"]
-    objects = [one for one in found if one[1]["kind"] == _QUOTA]
+    pods = [one for one in found if one.kind == "Pod"]
+    objects = [one for one in found if one.kind == _QUOTA]
     client = Client(socket)
     answers = []
     warned: set[str] = set()
@@ -38,23 +68,28 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     if not found:
         raise InputError(f"{', '.join(manifests)}: there is no pod in it")
     applied = []
-    for path, manifest in objects:
+    for one in found:
+        if one.kind == _NAMESPACE and output == "text":
+            click.echo(f"{one.name} needs no making")
+    for one in objects:
         try:
-            answer = client.post("/v1/objects", manifest)
+            answer = client.post("/v1/objects", one.manifest)
         except RefusedError as error:
             # Pods that it is to limit must not come in without it.
-            problem = f"{_name(manifest)}: {error.message} (in {path}); nothing more is applied"
+            problem = f"{one.where}: {one.name}: {error.message}; nothing more is applied"
             raise RefusedError(error.status, problem) from None
-        one = client.understood(answer, ObjectName)
+        kept = client.understood(answer, ObjectName)
         applied.append(answer)
+        for warning in kept.warnings or ():
+            click.echo(f"Warning: {one.name}: {warning}", err=True)
         if output == "text":
-            within = "" if one.namespace == "default" else f" in {one.namespace}"
-            click.echo(f"quota/{one.name}{within} applied")
-    for path, manifest in pods:
+            within = "" if kept.namespace == "default" else f" in {kept.namespace}"
+            click.echo(f"quota/{kept.name}{within} applied")
+    for one in pods:
         try:
-            answer = client.post("/v1/pods", manifest)
+            answer = client.post("/v1/pods", one.manifest)
         except RefusedError as error:
-            click.echo(f"Error: {_name(manifest)}: {error.format_message()} (in {path})", err=True)
+            click.echo(f"Error: {one.where}: {one.name}: {error.format_message()}", err=True)
             rejected = True
             continue
         pod = client.understood(answer, DecidedPod)
@@ -64,7 +99,7 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
             # Many pods of one kind say the same; it is told once.
             if warning not in warned:
                 warned.add(warning)
-                click.echo(f"Warning: {_name(manifest)}: {warning}", err=True)
+                click.echo(f"Warning: {one.name}: {warning}", err=True)
         if output == "text":
             click.echo(_line(pod))
     if output == "json":
@@ -74,27 +109,54 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         raise SystemExit(1)
 
 
-def _objects(paths: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each pod and quota, with its file; a namespace needs no making."""
+def _objects(paths: tuple[str, ...]) -> Iterator[_Found]:
+    """Each object, with its place; a namespace is checked."""
+    quotas: dict[str, str] = {}
     for path in manifest_files(paths):
-        for document in file_documents(path):
-            content = document.content
-            items = content.get("items") if isinstance(content, dict) else None
-            for item in items if isinstance(items, list) else [content]:
-                kind = item.get("kind") if isinstance(item, dict) else None
-                if kind not in _KINDS:
-                    raise InputError(
-                        f"{path}: line {document.line}: {kind or 'not a Kubernetes object'}: only "
-                        "Pods run here, with ResourceQuotas; write its template as a Pod"
-                    )
-                yield path, item
+        for number, document in enumerate(file_documents(path), start=1):
+            place = f"{path}: document {number} (line {document.line})"
+            for where, item in _items(document.content, place):
+                one = _Found(where, item if isinstance(item, dict) else {})
+                if one.kind not in _KINDS:
+                    raise InputError(f"{where}: {_no_kind_of_ours(one.kind)}")
+                if one.kind == _NAMESPACE:
+                    _check_namespace(one)
+                elif one.kind == _QUOTA:
+                    before = quotas.setdefault(one.key, where)
+                    if before != where:
+                        raise InputError(f"{where}: {one.name} is there already ({before})")
+                yield one
 
 
-def _name(manifest: dict[str, Any]) -> str:
-    metadata = manifest.get("metadata")
+def _items(content: object, where: str) -> Iterator[tuple[str, object]]:
+    """The items of a list, of which a ``ResourceQuotaList`` says the kind; else what is there."""
+    items = content.get("items") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(items, list):
+        yield where, content
+        return
+    kind = str(content.get("kind") or "List").removesuffix("List")
+    for index, item in enumerate(items):
+        said = isinstance(item, dict) and "kind" not in item and kind
+        yield f"{where}: items[{index}]", {"kind": kind, **item} if said else item
+
+
+def _check_namespace(one: _Found) -> None:
+    metadata = one.manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    word = "quota" if manifest.get("kind") == _QUOTA else "pod"
-    return f"{word}/{name}" if isinstance(name, str) and name else f"{word} without a name"
+    if not isinstance(name, str):
+        raise InputError(f"{one.where}: {one.name}: metadata.name: Required value")
+    for problem in label_problems(name):
+        raise InputError(f"{one.where}: {one.name}: metadata.name: {invalid(name, problem)}")
+
+
+def _no_kind_of_ours(kind: object) -> str:
+    if kind in _OF_CLASSES:
+        return (
+            f"{kind}: an agent reads classes from the file that the setting resourceClasses of its "
+            "configuration names"
+        )
+    called = kind or "not a Kubernetes object"
+    return f"{called}: only Pods run here, with ResourceQuotas; write its template as a Pod"
 
 
 def _line(pod: DecidedPod) -> str:

@@ -19,11 +19,13 @@ from pinfold.cli.client import (
     pod_path,
     socket_option,
 )
+from pinfold.cli.output import InputError
 from pinfold.documents.api import PodList
 
 _GONE: Final = 404
 _UNAVAILABLE: Final = 503
 _QUOTAS: Final = ("quota/", "resourcequota/")
+_NAMESPACES: Final = ("namespace/", "namespaces/", "ns/")
 _PODS: Final = "/v1/pods/"
 _SILENCE: Final = 3.0
 """Seconds after which somebody who waits wants to know what for."""
@@ -75,7 +77,11 @@ def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, soc
 def _path(name: str) -> tuple[str, str]:
     """The path of a pod or a quota, and what it is called."""
     kind, _, rest = name.partition("/")
+    if f"{kind}/" in _NAMESPACES:
+        raise InputError(f"{name}: a namespace is not kept here, so there is nothing to delete")
     if f"{kind}/" in _QUOTAS:
+        if rest.count("/") > 1:
+            raise InputError(f"{name!r} names no quota; write quota/NAME or quota/NAMESPACE/NAME")
         return f"/v1/objects/ResourceQuota/{pod_path(rest)}", f"{kind}/{rest}"
     return f"{_PODS}{pod_path(name)}", _pod(name.removeprefix("pod/").removeprefix("pods/"))
 

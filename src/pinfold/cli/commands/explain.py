@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
+from pinfold.cli.claim_options import claim_options
 from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
 from pinfold.cli.node_options import manifest_arguments, node_options
 from pinfold.cli.output import (
@@ -35,6 +36,7 @@ _LABELS: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 @click.option("--pod", metavar="NAME", help="The pod: NAME or NAMESPACE/NAME.")
 @socket_option
 @node_options
+@claim_options
 @output_option("text", "json")
 @color_option
 def explain(

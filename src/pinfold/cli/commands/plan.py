@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from pinfold.admission.model import NodeError
+from pinfold.cli.claim_options import claim_options
 from pinfold.cli.node import Request, load_config, load_request, placed_pods
 from pinfold.cli.node_options import manifest_arguments, node_options, resize_option
 from pinfold.cli.output import (
@@ -21,7 +22,9 @@ from pinfold.cli.output import (
 )
 from pinfold.cli.terminal import style
 from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.core.classes.names import class_resource
 from pinfold.core.machine.machine import MachineError
+from pinfold.planning.compare import compare_document
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.resource_notes import unknown_resources
@@ -37,12 +40,22 @@ from pinfold.render.text import render_plan
     help="Plan the same pods under this second KubeletConfiguration too, and show what changes.",
 )
 @resize_option
+@click.option(
+    "--node",
+    "nodes",
+    metavar="NAME=MACHINE",
+    multiple=True,
+    help="Plan on several nodes, each with a machine as --machine takes it (that of --machine "
+    "without one); NAME may be a pattern of Nodes among the manifests, such as 'gpu-*'.",
+)
+@claim_options
 @output_option("text", "json", "svg")
 @color_option
-def plan(
+def plan(  # noqa: PLR0913, PLR0917 - click
     manifests: tuple[str, ...],
     compare: str | None,
     resizes: tuple[str, ...],
+    nodes: tuple[str, ...],
     output: str,
     color: bool | None,  # noqa: FBT001 - click
     **node: Any,  # noqa: ANN401 - the node options
@@ -51,6 +64,13 @@ def plan(
 
     MANIFEST is a file, a folder of files, or - for standard input.
     """
+    if nodes:
+        if compare is not None or resizes or output == "svg":
+            raise click.UsageError("--node goes with neither --compare nor --resize nor -o svg")
+        from pinfold.cli.nodes import plan_nodes  # noqa: PLC0415 - 3 ms
+
+        plan_nodes(nodes, manifests, node, as_json=output == "json", style=style(color))
+        return
     request = load_request(manifests, node)
     said = filter(None, (request.planner.node.smt_remark,))
     request = replace(request, notes=(*request.notes, *said, *_unknown_resources(request)))
@@ -76,6 +96,10 @@ def _unknown_resources(request: Request) -> Iterator[str]:
     if names:
         are, them = ("are", "them") if len(names) > 1 else ("is", "it")
         yield f"{', '.join(names)} {are} not known here: planned without {them} (--devices)"
+    for name in names:
+        meant = class_resource(name.rpartition("/")[2])
+        if meant in request.planner.classes.classes:
+            yield f"{name} is no class; did you mean {meant}?"
 
 
 def _compare(
@@ -101,8 +125,6 @@ def _compare(
     notes = (*notes, *filter(None, (planner.node.smt_remark,)))
     after = placed_pods(planner, request.pods, resizes)
     if output == "json":
-        from pinfold.planning.compare import compare_document  # noqa: PLC0415 - 0.2 ms
-
         told = list(dict.fromkeys((*request.notes, *notes)))
         print_json(compare_document(before, after, told))
         return

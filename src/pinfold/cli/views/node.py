@@ -113,3 +113,10 @@ def quota_lines(quotas: Sequence[QuotaUse]) -> Iterator[str]:
         )
         of = f" ({', '.join(quota.scopes)})" if quota.scopes else ""
         yield f"{quota.namespace}/{quota.name}{of}: {told}"
+
+
+def quota_notes(quotas: Sequence[QuotaUse]) -> Iterator[str]:
+    """Which names of quotas are not counted, and why: ``?`` stands for what is in use of them."""
+    for quota in quotas:
+        for note in quota.notes or ():
+            yield f"ResourceQuota {quota.namespace}/{quota.name}: {note}"

@@ -13,6 +13,7 @@ from pinfold.cli.views.node import (
     pod_owners,
     policies,
     quota_lines,
+    quota_notes,
 )
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
@@ -77,7 +78,7 @@ def plan_view(
         allocatable=CPUSet.parse(plan.allocatable),
         isolated=on.machine.isolated,
         idle=idle,
-        notes=(*plan.machine.notes, *(plan.notes or ())),
+        notes=(*plan.machine.notes, *(plan.notes or ()), *quota_notes(plan.quotas or ())),
         in_force=tuple(map(_wish, plan.in_force or ())),
         quotas=tuple(quota_lines(plan.quotas or ())),
         numa=_planned_gauges(plan, on.unlocated),

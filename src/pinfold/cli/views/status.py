@@ -15,6 +15,7 @@ from pinfold.cli.views.node import (
     pod_owners,
     policies,
     quota_lines,
+    quota_notes,
 )
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
@@ -179,6 +180,7 @@ def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
     yield from _interrupts(agent)
     yield from _controlled(agent)
     yield from _cache(status)
+    yield from quota_notes(status.quotas or ())
     yield from _problems(agent)
     yield from agent.problems
     yield from agent.cgroups.limitations or ()

@@ -45,18 +45,27 @@ class Charging(Protocol):
 
 
 class Admission:
-    """Decides about admission requests."""
+    """Decides about admission requests.
 
-    def __init__(self, charging: Charging, rules: ClaimRules) -> None:
+    Args:
+        charging: charges quotas.
+        rules: which claims are for CPUs.
+        heeds_opt_out: whether ``exclusive-cpus: "false"`` counts 0.
+    """
+
+    def __init__(
+        self, charging: Charging, rules: ClaimRules, *, heeds_opt_out: bool = True
+    ) -> None:
         self._charging = charging
         self._rules = rules
+        self._heeds_opt_out = heeds_opt_out
 
     def decide(self, request: AdmissionRequest) -> Awaitable[AdmissionResponse]:
         """The answer; the request itself is needed no more once this has returned.
 
         What is awaited raises PortError where no decision can be made.
         """
-        asked = review(request, self._rules)
+        asked = review(request, self._rules, heeds_opt_out=self._heeds_opt_out)
         dry_run = bool(request.dry_run)
         return self._answer(request.uid, request.namespace or "default", asked, dry_run=dry_run)
 

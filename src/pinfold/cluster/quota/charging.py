@@ -192,13 +192,14 @@ class Charging:
 
     def problems(self) -> Sequence[str]:
         """Why nothing can be charged; none where all is well."""
-        return () if self._quotas.synced.is_set() else ("the quotas are not known yet",)
+        return self._quotas.problems()
 
     async def _admit(self, asked: _Asked) -> Charged | Refused:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._patience):
                 await self._quotas.synced.wait()
+                await self._quotas.be_sure_of(asked.namespace)
                 if not self._quotas.of(asked.namespace):
                     return Charged(())
                 claims = await self._claims_for(asked)

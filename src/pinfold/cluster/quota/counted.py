@@ -6,7 +6,7 @@ each of them only its uid.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -14,20 +14,20 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Raw, Struct, field
 
-from pinfold.cluster.quota.known import version_of
 from pinfold.core.pod.annotation import DOMAIN
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.pod import QOSClass
 from pinfold.core.quota.claims import NO_CLAIMS, ClaimRules, Claims, claimed_cpus
 from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
-from pinfold.core.quota.names import EXCLUSIVE_CPUS
+from pinfold.core.quota.exclusive_cpus import exclusive_cpus
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.scopes import matches
-from pinfold.core.quota.usage import usage
-from pinfold.ports.kubernetes import Changed, Kind, Listed, Object, Progress
+from pinfold.ports import kubernetes as resources
+from pinfold.ports.kubernetes import Changed, Kind, Listed, Object, Progress, version_of
 
-PODS: Final = "pods"
-CLAIMS: Final = "resourceclaims"
-TEMPLATES: Final = "resourceclaimtemplates"
+PODS: Final = resources.PODS.plural
+CLAIMS: Final = resources.RESOURCE_CLAIMS.plural
+TEMPLATES: Final = resources.RESOURCE_CLAIM_TEMPLATES.plural
 
 _PENDING: Final = b"PodResizePending"
 """The only condition that matters; few pods have it."""
@@ -37,12 +37,16 @@ _MOST_GONE: Final = 10_000
 _NOTHING: Final = Raw(b"null")
 """What is not there; msgspec knows no union with Raw."""
 
+_DOMAIN: Final = DOMAIN.encode()
+_ANNOTATIONS: Final = msgspec.json.Decoder(dict[str, str])
+_ENCODER: Final = msgspec.json.Encoder()
+
 
 class _Metadata(Struct, rename="camel", omit_defaults=True, gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    annotations: dict[str, str] = {}
+    annotations: Raw = _NOTHING
     deletion_timestamp: str = ""
     deletion_grace_period_seconds: int | None = None
 
@@ -83,6 +87,11 @@ class SeenPod(Struct):
     status: _Status = field(default_factory=_Status)
 
 
+def _cpus(pod: CountedPod, now: float, claims: Claims) -> int:
+    # As usage() has it; nothing else of that is of matter here, and it is asked for each kind.
+    return 0 if pod.is_over(now) else exclusive_cpus(pod, claims)
+
+
 class Alike:
     """All pods of which a quota sees the same; ``cpus`` where neither time nor claims matter."""
 
@@ -97,10 +106,16 @@ class Alike:
         return _cpus(self.pod, now, claims) if self._cpus is None else self._cpus
 
 
+_ENDED: Final = frozenset(("Failed", "Succeeded"))
+_MAY_OWN: Final = frozenset(("", QOSClass.GUARANTEED.value))
+"""Of a pod of another QoS class nothing has to be read: it owns no CPUs."""
+_NOBODY: Final = Alike(counted_pod_from_api({"status": {"phase": "Failed"}}))
+
+
 class _Namespace:
     def __init__(self) -> None:
         self.pods: dict[str, Alike] = {}
-        self.alike: Counter[Alike] = Counter()
+        self.alike: dict[Alike, int] = {}
         self.claims: dict[str, tuple[str, int]] = {}
         self.templates: dict[str, int] = {}
 
@@ -114,15 +129,19 @@ class Counted:
     Args:
         rules: which claims are for CPUs.
         report: told what cannot be read, and counts for nothing.
+        heeds_opt_out: whether ``exclusive-cpus: "false"`` counts 0.
     """
 
     def __init__(
         self,
         rules: ClaimRules = ClaimRules(),  # noqa: B008 - frozen
         report: Callable[[str], None] = lambda _problem: None,
+        *,
+        heeds_opt_out: bool = True,
     ) -> None:
         self._rules = rules
         self._report = report
+        self._heeds_opt_out = heeds_opt_out
         self._namespaces: dict[str, _Namespace] = {}
         self._alike: WeakValueDictionary[bytes, Alike] = WeakValueDictionary()
         self._listed: set[str] = set()
@@ -141,14 +160,16 @@ class Counted:
                     self._listed = set()
                 for pod in change.objects:
                     self._listed.add(pod.metadata.uid)
-                    touched |= self._put(pod)
+                    if self._put(pod, namespace := pod.metadata.namespace):
+                        touched.add(namespace)
                 if change.is_last:
                     touched |= self._forget_unlisted()
                     self._listed = set()
             case Changed(kind=Kind.DELETED):
                 touched = self._drop(change.object.metadata.namespace, change.object.metadata.uid)
             case Changed():
-                touched = self._put(change.object)
+                namespace = change.object.metadata.namespace
+                touched = {namespace} if self._put(change.object, namespace) else set()
         self._came(PODS, change)
         return touched
 
@@ -219,18 +240,19 @@ class Counted:
     def _claims_for(self, quota: ResourceQuota) -> Claims:
         return self.claims_of(quota.namespace) if quota.counts_claims else NO_CLAIMS
 
-    def _put(self, pod: SeenPod) -> set[str]:
-        namespace, uid = pod.metadata.namespace, pod.metadata.uid
+    def _put(self, pod: SeenPod, namespace: str) -> bool:
+        """Whether it counts otherwise than before; 100,000 of them are listed at a time."""
+        uid = pod.metadata.uid
         alike = self._alike_of(pod)
-        there = self._of(namespace)
+        there = self._namespaces.get(namespace) or self._of(namespace)
         before = there.pods.get(uid)
         if before is alike:
-            return set()
+            return False
         if before is not None:
             _less(there.alike, before)
         there.pods[uid] = alike
-        there.alike[alike] += 1
-        return {namespace}
+        there.alike[alike] = there.alike.get(alike, 0) + 1
+        return True
 
     def _drop(self, namespace: str, uid: str) -> set[str]:
         there = self._of(namespace)
@@ -257,23 +279,25 @@ class Counted:
         return touched
 
     def _alike_of(self, pod: SeenPod) -> Alike:
-        metadata = pod.metadata
-        name = f"{metadata.namespace}/{metadata.name}"
+        metadata, status = pod.metadata, pod.status
+        if status.phase in _ENDED or status.qos_class not in _MAY_OWN:
+            return _NOBODY
+        namespace, name = metadata.namespace, metadata.name
         metadata.name = metadata.namespace = metadata.uid = ""
-        if metadata.annotations:
-            metadata.annotations = {
-                key: value for key, value in metadata.annotations.items() if DOMAIN in key
-            }
-        if _PENDING not in bytes(pod.status.conditions):
-            pod.status.conditions = _NOTHING
-        key = msgspec.json.encode(pod)
+        if metadata.annotations is not _NOTHING:
+            metadata.annotations = _own(metadata.annotations)
+        if status.conditions is not _NOTHING and _PENDING not in bytes(status.conditions):
+            status.conditions = _NOTHING
+        key = _ENCODER.encode(pod)
         found = self._alike.get(key)
         if found is None:
             try:
-                counted = counted_pod_from_api(msgspec.json.decode(key))
+                counted = counted_pod_from_api(
+                    msgspec.json.decode(key), may_decline=self._heeds_opt_out
+                )
             except PodError as error:
-                self._report(f"pod {name} counts for nothing: {error}")
-                counted = counted_pod_from_api({"status": {"phase": "Failed"}})
+                self._report(f"pod {namespace}/{name} counts for nothing: {error}")
+                return _NOBODY
             found = self._alike[key] = Alike(counted)
         return found
 
@@ -301,19 +325,27 @@ class Counted:
 
     def _came(self, of: str, change: Listed[Any] | Changed[Any] | Progress) -> None:
         if not isinstance(change, Listed) or change.is_last:
-            self.versions[of] = max(self.versions.get(of, 0), version_of(change.version))
+            # Also where that is less than before: the server was restored from a backup.
+            self.versions[of] = version_of(change.version)
 
 
-def _cpus(pod: CountedPod, now: float, claims: Claims) -> int:
-    cpus = usage(pod, now, claims).get(EXCLUSIVE_CPUS)
-    return 0 if cpus is None else cpus.value()
+def _own(annotations: Raw) -> Raw:
+    """Those that decide; few pods have one, and the others are not read."""
+    text = bytes(annotations)
+    if _DOMAIN not in text:
+        return _NOTHING
+    try:
+        found = _ANNOTATIONS.decode(text)
+    except msgspec.MsgspecError:
+        return annotations  # they are told when the pod is read
+    return Raw(_ENCODER.encode({key: value for key, value in found.items() if DOMAIN in key}))
 
 
 def _held(there: _Namespace, of: str) -> dict[str, Any]:
     return there.claims if of == CLAIMS else there.templates
 
 
-def _less(numbers: Counter[Alike], one: Alike) -> None:
+def _less(numbers: dict[Alike, int], one: Alike) -> None:
     numbers[one] -= 1
     if not numbers[one]:
         del numbers[one]

@@ -6,7 +6,8 @@ its creation, a resize, a change of what it is counted by, and claims of DRA.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,12 +16,21 @@ from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES
 from pinfold.core.pod.annotations import changed_fixed
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.fields import mapping
+from pinfold.core.pod.manifest.names import CONTAINER_LISTS
 from pinfold.core.quota.charge import CREATE, RESIZE, UPDATE, Request
 from pinfold.core.quota.claims import ClaimedCPUs, ClaimRules, claimed_cpus
-from pinfold.core.quota.counted_pod import counted_pod_from_api
+from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api
+from pinfold.core.values.names import subdomain_problems
 from pinfold.documents.admission_review import AdmissionRequest
+from pinfold.ports.kubernetes import RESOURCE_CLAIMS
 
-CLAIM_GROUP: Final = "resource.k8s.io"
+CLAIM_GROUP: Final = RESOURCE_CLAIMS.group
+
+MOST_CONTAINERS: Final = 1000
+"""Of one pod.  An API server takes some ten thousand, no node runs as many; to count them would
+hold up all others for most of a second."""
+
+_MOST_UID: Final = 128
 
 _CLAIMS: Final = ((CLAIM_GROUP, CLAIMS, CREATE), (CLAIM_GROUP, TEMPLATES, CREATE))
 
@@ -57,16 +67,23 @@ Asked = NothingAsked | Denied | PodAsked | ClaimAsked
 _NOTHING: Final = NothingAsked()
 
 
-def review(request: AdmissionRequest, rules: ClaimRules) -> Asked:
-    """What is to be charged; ``rules`` say which claims are for CPUs."""
+def review(request: AdmissionRequest, rules: ClaimRules, *, heeds_opt_out: bool = True) -> Asked:
+    """What is to be charged.
+
+    Args:
+        request: of the API server.
+        rules: which claims are for CPUs.
+        heeds_opt_out: whether ``exclusive-cpus: "false"`` counts 0.
+    """
     if request.object is None:
         return _NOTHING
+    counted = partial(counted_pod_from_api, may_decline=heeds_opt_out)
     asked = (request.resource.group, request.resource.resource, request.operation)
     try:
         if asked == ("", PODS, CREATE) and not request.sub_resource:
-            return PodAsked(Request(CREATE, counted_pod_from_api(_placed(request))))
+            return PodAsked(Request(CREATE, counted(_placed(request))))
         if asked == ("", PODS, UPDATE) and request.sub_resource in (None, "", RESIZE):
-            return _changed(request, request.old_object or {})
+            return _changed(request, request.old_object or {}, counted)
         if asked in _CLAIMS and not request.sub_resource:
             return _claim(request, request.object, rules)
     except PodError as error:
@@ -74,7 +91,11 @@ def review(request: AdmissionRequest, rules: ClaimRules) -> Asked:
     return _NOTHING
 
 
-def _changed(request: AdmissionRequest, old: Mapping[str, Any]) -> Asked:
+def _changed(
+    request: AdmissionRequest,
+    old: Mapping[str, Any],
+    counted: Callable[[Mapping[str, Any]], CountedPod],
+) -> Asked:
     if changed := changed_fixed(_annotations(old), _annotations(request.object or {})):
         verb = "says" if len(changed) == 1 else "say"
         return Denied(
@@ -84,8 +105,7 @@ def _changed(request: AdmissionRequest, old: Mapping[str, Any]) -> Asked:
             "CPUs it owns, and its quota has counted them; create the pod anew",
         )
     subresource = request.sub_resource or ""
-    new_pod = counted_pod_from_api(_placed(request))
-    return PodAsked(Request(UPDATE, new_pod, counted_pod_from_api(old), subresource))
+    return PodAsked(Request(UPDATE, counted(_placed(request)), counted(old), subresource))
 
 
 def _claim(request: AdmissionRequest, claim: Mapping[str, Any], rules: ClaimRules) -> Asked:
@@ -96,15 +116,55 @@ def _claim(request: AdmissionRequest, claim: Mapping[str, Any], rules: ClaimRule
     if not claimed.cpus and not claimed.unspecified:
         return _NOTHING
     metadata = mapping(claim.get("metadata"), "metadata")
-    name = str(metadata.get("name") or request.name or metadata.get("generateName") or "")
-    return ClaimAsked(str(metadata.get("uid") or request.uid), name, claimed, is_template)
+    return ClaimAsked(_uid(request, metadata), _name(request, metadata), claimed, is_template)
 
 
 def _placed(request: AdmissionRequest) -> Mapping[str, Any]:
-    """The object in the namespace that it is asked for; its own may be left out."""
+    """The pod with its namespace and name, and a uid: its own ones may be left out.
+
+    Raises:
+        PodError: more than somebody means, in a name, a uid or a number of containers.
+    """
     found = request.object or {}
+    spec = mapping(found.get("spec"), "spec")
+    lists = [spec.get(key) for key in CONTAINER_LISTS]
+    if sum(len(one) for one in lists if isinstance(one, list)) > MOST_CONTAINERS:
+        problem = f"a pod of more than {MOST_CONTAINERS} containers is not counted; make several"
+        raise PodError("spec.containers", problem)
     metadata = mapping(found.get("metadata"), "metadata")
-    return {**found, "metadata": {**metadata, "namespace": request.namespace or "default"}}
+    placed = {
+        "namespace": request.namespace or "default",
+        "name": _name(request, metadata),
+        "uid": _uid(request, metadata),
+    }
+    return {**found, "metadata": {**metadata, **placed}}
+
+
+def _uid(request: AdmissionRequest, metadata: Mapping[str, Any]) -> str:
+    """What is reserved for: the object's uid, which an API server gives before it asks.
+
+    Without one that of the request, so that no two objects share what is reserved for one.
+    """
+    uid = str(metadata.get("uid") or request.uid)
+    if not uid:
+        raise PodError("metadata.uid", "Required value")
+    if len(uid) > _MOST_UID:
+        raise PodError("metadata.uid", f"more than {_MOST_UID} characters")
+    return uid
+
+
+def _name(request: AdmissionRequest, metadata: Mapping[str, Any]) -> str:
+    """What the object is looked for by until it is there.
+
+    An API server makes one of ``generateName`` before it asks a validating webhook.
+    """
+    name = str(metadata.get("name") or request.name or "")
+    if not name:
+        problem = "Required value: a name is there where the webhook is a validating one"
+        raise PodError("metadata.name", problem)
+    for problem in subdomain_problems(name):
+        raise PodError("metadata.name", problem)
+    return name
 
 
 def _annotations(pod: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.cluster.hearing import PATIENCE, Hearing
 from pinfold.cluster.quota.counted import CLAIMS, PODS, TEMPLATES, Counted, SeenPod
 from pinfold.cluster.quota.known import (
     RESERVED_SECONDS,
@@ -54,6 +55,10 @@ _SOURCES: Final = {PODS: POD_RESOURCE, CLAIMS: RESOURCE_CLAIMS}
 _ZERO: Final = Quantity(0)
 
 
+class _HistoryError(Exception):
+    """The API server is at an earlier time than before."""
+
+
 class _Look(Struct):
     """When a reservation is asked about, ``since`` tells it from the next one for the same object.
 
@@ -74,9 +79,11 @@ class QuotaStatus:
         claims: which claims are for CPUs; None: the cluster has none.
         now: seconds since 1970.
         report: told each problem.
+        patience: seconds after which a watch that fails is a problem of the replica.
+        heeds_opt_out: whether ``exclusive-cpus: "false"`` counts 0.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its surroundings, one each
         self,
         client: Kubernetes,
         quotas: Quotas,
@@ -84,13 +91,18 @@ class QuotaStatus:
         claims: ClaimRules | None = None,
         now: Callable[[], float] = time.time,
         report: Callable[[str], None] = lambda _problem: None,
+        patience: float = PATIENCE,
+        heeds_opt_out: bool = True,
     ) -> None:
         self._client = client
         self._quotas = quotas
         self._claims = claims
         self._now = now
         self._report = report
-        self._counted = Counted(claims or ClaimRules(), report)
+        self._patience = patience
+        self._heeds_opt_out = heeds_opt_out
+        self._counted = Counted()
+        self._hearings: tuple[Hearing, ...] = ()
         self._due: dict[Key, None] = {}
         self._news = asyncio.Event()
         self._failures: dict[Key, int] = {}
@@ -101,34 +113,60 @@ class QuotaStatus:
 
     async def run(self) -> None:
         """Keep them, for ever; for the one that leads."""
-        self._counted = Counted(self._claims or ClaimRules(), self._report)
+        while True:
+            try:
+                await self._run()
+            except* _HistoryError:
+                self._report("the API server was restored to an earlier time: all is counted anew")
+
+    async def _run(self) -> None:
+        went_back = asyncio.Event()
+        self._counted = Counted(
+            self._claims or ClaimRules(), self._report, heeds_opt_out=self._heeds_opt_out
+        )
+        self._hearings = ()
         works: list[Coroutine[Any, Any, None]] = [self._follow_pods(), self._work()]
+        works.append(_end_after(went_back))
         if self._claims is not None:
             works.append(self._follow_claims(RESOURCE_CLAIMS, CLAIMS))
             works.append(self._follow_claims(RESOURCE_CLAIM_TEMPLATES, TEMPLATES))
         self._quotas.tell = self._mark
+        self._quotas.went_back = went_back.set
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in works:
                     tasks.create_task(work)
         finally:
             self._quotas.tell = lambda _key: None
+            self._quotas.went_back = lambda: None
             for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
             self._due.clear()
+            self._hearings = ()
             # Who does not lead keeps nothing in memory.
             self._counted = Counted()
 
     # ------------------------------------------------------------------------------ what comes
 
+    def problems(self) -> list[str]:
+        """What is not followed; none where all is well, or another one keeps the status."""
+        return [problem for hearing in self._hearings for problem in hearing.problems()]
+
     async def _follow_pods(self) -> None:
-        async for change in self._client.changes(POD_RESOURCE, SeenPod, report=self._report):
+        told = self._heard_as("the pods")
+        async for change in self._client.changes(POD_RESOURCE, SeenPod, report=told):
             self._touch(self._counted.pods(change))
 
     async def _follow_claims(self, resource: Resource, of: str) -> None:
-        async for change in self._client.changes(resource, report=self._report):
+        told = self._heard_as(f"the {of}")
+        async for change in self._client.changes(resource, report=told):
             self._touch(self._counted.claims(change, of))
+
+    def _heard_as(self, what: str) -> Callable[[str], None]:
+        hearing = Hearing(what, self._report, self._patience)
+        self._hearings = (*self._hearings, hearing)
+        return hearing.told
 
     @property
     def _is_synced(self) -> bool:
@@ -236,7 +274,8 @@ class QuotaStatus:
         if len(kept) < len(reservations.held):
             reservations = Reservations(kept, seen)
         is_in_force = known.quota.status_hard.get(EXCLUSIVE_CPUS) == hard
-        if used == known.used and is_in_force and reservations is known.reservations:
+        is_kept = reservations is known.reservations and not known.problem
+        if used == known.used and is_in_force and is_kept:
             return
         written = await swap(self._client, known, used, reservations, hard=str(hard))
         self.written += 1
@@ -271,7 +310,7 @@ class QuotaStatus:
         if held.of == CLAIMS:
             return there is None
         try:
-            pod = counted_pod_from_api(found)
+            pod = counted_pod_from_api(found, may_decline=self._heeds_opt_out)
         except PodError:
             return False  # it counts for nothing once it is seen, too
         claims = self._counted.claims_of(quota.namespace)
@@ -288,3 +327,8 @@ class QuotaStatus:
             ends.append(end + _A_MOMENT)
         if ends:
             self._mark_later(known.key, max(_A_MOMENT, min(ends) - now))
+
+
+async def _end_after(went_back: asyncio.Event) -> None:
+    await went_back.wait()
+    raise _HistoryError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
-from pinfold.core.classes.compute_resource import ComputeResource
+from pinfold.core.classes.compute_resource import MOST_DEVICES, ComputeResource
 from pinfold.core.classes.names import (
     class_name_problems,
     class_resource,
@@ -38,7 +38,6 @@ MOST_PRIORITY: Final = 1_000_000_000
 MOST_SELECTORS: Final = 64
 MOST_VALUES: Final = 256
 MOST_PROPERTIES: Final = 64
-MOST_DEVICES: Final = 4096
 LONGEST_TEXT: Final = 253
 
 
@@ -52,14 +51,19 @@ def class_from_api(manifest: Mapping[str, Any]) -> ResourceClass:
     Raises:
         ClassError: a field that is wrong, missing or unknown.
     """
+    _check_version(manifest)
     name = _name(manifest, class_name_problems)
     spec = _fields(manifest.get("spec"), "spec", ("labelSelector", "priority", "provisionConfig"))
     items = _list(spec.get("labelSelector"), "spec.labelSelector", MOST_SELECTORS)
+    # A status is nobody's to get right: what it cannot mean, it does not say.
+    status = manifest.get("status")
+    last = status.get("resourceName") if isinstance(status, Mapping) else None
     return ResourceClass(
         name,
         tuple(_selector(item, f"spec.labelSelector[{at}]") for at, item in enumerate(items)),
         _whole(spec.get("priority", 0), "spec.priority", -MOST_PRIORITY, MOST_PRIORITY),
         _provision(spec.get("provisionConfig"), "spec.provisionConfig"),
+        last if isinstance(last, str) else "",
     )
 
 
@@ -116,6 +120,7 @@ def compute_resource_from_api(manifest: Mapping[str, Any]) -> ComputeResource:
     Raises:
         ClassError: a field that is wrong, missing or unknown.
     """
+    _check_version(manifest)
     name = _name(manifest, subdomain_problems)
     known = ("nodeName", "resourceName", "properties", "devices")
     spec = _fields(manifest.get("spec"), "spec", known)
@@ -213,6 +218,13 @@ def _properties(value: object, path: str) -> Mapping[str, str]:
     return {
         _text(key, path): _text(text, f"{path}[{str(key)[:80]}]") for key, text in fields.items()
     }
+
+
+def _check_version(manifest: Mapping[str, Any]) -> None:
+    version = manifest.get("apiVersion")
+    if version not in (None, API_VERSION):
+        problem = f"unknown version {str(version)[:80]!r}; there is {API_VERSION}"
+        raise ClassError("apiVersion", problem)
 
 
 def _name(manifest: Mapping[str, Any], problems: Callable[[str], Iterator[str]]) -> str:

@@ -22,6 +22,11 @@ KIND: Final = "Kind"
 RESOURCE_NAME: Final = "resourceName"
 NODE_NAME: Final = "nodeName"
 NUMA_NODE: Final = "numaNode"
+PART: Final = "pinfold.dev/part"
+"""Tells those apart that are alike and more than one object may name."""
+
+MOST_DEVICES: Final = 4096
+"""The devices of one compute resource."""
 
 Properties = Mapping[str, str]
 """What is said of a resource: key -> value."""
@@ -100,7 +105,7 @@ def compute_resource_name(node_name: str, resource_name: str, properties: Proper
 def device_resources(
     node_name: str, resources: Mapping[str, Mapping[str, Properties]]
 ) -> Iterator[ComputeResource]:
-    """Yield one compute resource for all devices that are alike.
+    """Yield one compute resource for all devices that are alike, or more where it would be full.
 
     Args:
         node_name: the node.
@@ -111,7 +116,10 @@ def device_resources(
         for id_, own in devices.items():
             alike.setdefault(tuple(sorted(own.items())), []).append(id_)
         for properties, ids in sorted(alike.items()):
-            yield _made(node_name, resource, dict(properties), Quantity(len(ids)), ids)
+            for part, at in enumerate(range(0, len(ids), MOST_DEVICES)):
+                some = ids[at : at + MOST_DEVICES]
+                said = dict(properties) | ({PART: str(part + 1)} if part else {})
+                yield _made(node_name, resource, said, Quantity(len(some)), some)
 
 
 def machine_resources(node_name: str, machine: Machine) -> Iterator[ComputeResource]:

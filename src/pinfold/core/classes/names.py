@@ -8,6 +8,7 @@ are read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from pinfold.core.values.names import LONGEST_LABEL, subdomain_problems
@@ -15,6 +16,7 @@ from pinfold.core.values.names import LONGEST_LABEL, subdomain_problems
 CLASS_DOMAIN: Final = "class.pinfold.dev/"
 _QUOTA_PREFIX: Final = "requests."
 _CONTAINER_LISTS: Final = ("initContainers", "containers")
+_SHOWN: Final = 8
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage", "pods"})
 _NATIVE_PREFIXES: Final = ("hugepages-", "requests.", "limits.", "count/")
 
@@ -31,6 +33,19 @@ def class_resource(name: str) -> str:
 def class_of(resource: str) -> str | None:
     """The class that a resource's name stands for; None where it is no class's."""
     return resource.removeprefix(CLASS_DOMAIN) if resource.startswith(CLASS_DOMAIN) else None
+
+
+def no_such_class(name: str, known: Collection[str]) -> str:
+    """What who asks for a class that nobody has defined is told.
+
+    >>> no_such_class("glod", ["gold", "nic"])
+    'there is no class glod; there is gold'
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names) or names
+    more = f" and {len(near) - _SHOWN} more" if len(near) > _SHOWN else ""
+    are = "is" if len(near) == 1 else "are"
+    return f"there is no class {name}; there {are} {', '.join(near[:_SHOWN]) or 'none'}{more}"
 
 
 def class_name_problems(name: str) -> Iterator[str]:
@@ -105,6 +120,17 @@ def unknown_names(pod: Mapping[str, Any], classes: Collection[str]) -> set[str]:
         for name in found
         if isinstance(name, str) and name not in classes and not _is_foreign(name)
     }
+
+
+def misspelt_names(pod: Mapping[str, Any], classes: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names among a Pod manifest's resources that are nearly a class's, and its name.
+
+    >>> pod = {"spec": {"containers": [{"resources": {"limits": {"glod": 1}}}]}}
+    >>> list(misspelt_names(pod, {"gold"}))
+    [('glod', 'gold')]
+    """
+    for name in sorted(unknown_names(pod, classes)):
+        yield from ((name, near) for near in get_close_matches(name, classes, 1))
 
 
 def with_class_quotas(hard: Mapping[str, Any], classes: Collection[str]) -> dict[str, Any]:

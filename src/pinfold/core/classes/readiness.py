@@ -5,12 +5,15 @@ Source: the design proposal "New Resource API" (kubernetes/community#782), ``Pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.classes.compute_resource import ComputeResource
+from pinfold.core.classes.placing import Matcher, count_of, pool_of
 from pinfold.core.classes.resource_class import ResourceClass
+from pinfold.core.values.quantity import Quantity
 
 READY: Final = "ready"
 COMING: Final = "coming"
@@ -59,3 +62,46 @@ def readiness(
     if left > 0:
         return Readiness(COMING, expected, exported, left)
     return Readiness(NOT_VIABLE, expected, exported)
+
+
+def exported(
+    one: ResourceClass,
+    matcher: Matcher,
+    node_name: str,
+    allocatable: Mapping[str, Quantity],
+    resources: Collection[ComputeResource],
+) -> int:
+    """How many resources of a class a node tells of.
+
+    A raw name counts as far as the node has it as allocatable: what was published of it before its
+    plugin has come back is not there yet.  Where nothing was published, its devices have the
+    properties that all have.
+
+    Args:
+        one: the class.
+        matcher: of all classes of nodes, as those of a higher priority come first.
+        node_name: the node.
+        allocatable: what it has, by raw name.
+        resources: the compute resources of this node.
+    """
+    total = 0
+    for raw, amount in allocatable.items():
+        has = max(0, amount.value())
+        said = [each for each in resources if each.resource_name == raw]
+        if said:
+            has = min(has, _of_class(one.name, matcher, said, has))
+        elif one.name not in matcher.names(ComputeResource("", node_name, raw)):
+            has = 0
+        total += has
+    return total
+
+
+def _of_class(name: str, matcher: Matcher, said: Collection[ComputeResource], has: int) -> int:
+    """How many of what a node has under a raw name are of a class, by what is said of it."""
+    mine = [each for each in said if name in matcher.names(each)]
+    if all(map(count_of, mine)):
+        return pool_of(matcher, mine).capacity
+    # One that lists nothing stands for all that is not the others'.
+    listed = {id_ for each in mine for id_ in each.devices}
+    others = {id_ for each in said if each not in mine for id_ in each.devices}
+    return max(0, has - len(others - listed))

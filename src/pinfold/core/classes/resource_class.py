@@ -80,13 +80,15 @@ class ResourceClass(Struct, frozen=True):
     """A portable name for resources that have some properties.
 
     ``selectors``: a resource matches one that matches all requirements of any of them; a class
-    without any selects nothing.
+    without any selects nothing.  ``last_raw_name`` is what pods that asked for it were given last,
+    as its status says; "": nothing yet.
     """
 
     name: str
     selectors: tuple[tuple[Requirement, ...], ...] = ()
     priority: int = 0
     provision: ProvisionConfig = ProvisionConfig()
+    last_raw_name: str = ""
 
     def matches(self, properties: Properties) -> bool:
         """Whether it selects what has these properties, other classes aside."""

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.core.classes.compute_resource import (
+    NUMA_NODE,
     ComputeResource,
     Properties,
     device_resources,
@@ -130,8 +131,10 @@ class DeviceClasses(Struct, frozen=True):
             for one in self.described
             if one.resource_name == resource and one.node_name in ("", self.node_name)
         ]
-        for id_ in inventory[resource].devices:
+        for id_, device in inventory[resource].devices.items():
             own: dict[str, str] = {}
+            if len(near := set(device.numa_nodes)) == 1:
+                own[NUMA_NODE] = str(*near)
             for ids, properties in said:
                 if not ids or id_ in ids:
                     own |= properties

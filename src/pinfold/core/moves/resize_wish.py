@@ -104,6 +104,16 @@ class ResizeWish(Struct, frozen=True):
         except ResizeError as error:
             raise ResizeError(f"{text!r}: {error}; {_WISH}") from None
 
+    def meant_among(self, pods: Iterable[Pod]) -> ResizeWish:
+        """The same, where ``pod/A/B`` is pod B of a namespace A and no container of a pod A."""
+        if self.container is None or "/" in self.pod:
+            return self
+        names = [(one.name, one.full_name) for one in pods]
+        other = f"{self.pod}/{self.container}"
+        if any(self.pod == name for name, _ in names) or all(other != full for _, full in names):
+            return self
+        return ResizeWish(other, None, self.cpus)
+
     def pod_among(self, pods: Iterable[Pod]) -> Pod:
         """The pod that is meant.
 

@@ -6,16 +6,14 @@ Source: the Kubernetes API (``core/v1`` ``Pod``, 1.34).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import PodError, pod_from_api, quantities_from_api
-from pinfold.core.pod.manifest.fields import mapping, mappings, text_of
+from pinfold.core.pod.manifest.fields import mapping, mappings, moment, text_of
 from pinfold.core.pod.manifest.names import CONTAINER_LISTS
 from pinfold.core.pod.pod import NO_RESOURCES, Pod, QOSClass, Resources
 
@@ -57,7 +55,7 @@ class CountedPod(Struct, frozen=True):
     whose status says what they have; ``infeasible`` is a resize that the node has refused for
     good.  ``container_claims`` are the entries of ``claims`` that each container names.
     ``may_decline``: whether ``exclusive-cpus: "false"`` is in force where it comes to, which it is
-    beside a kubelet alone.
+    beside a kubelet with Pinfold's agent alone.
     """
 
     pod: Pod
@@ -108,12 +106,15 @@ class CountedPod(Struct, frozen=True):
         return self.deleted_at + self.deletion_grace
 
 
-def counted_pod_from_api(manifest: Mapping[str, Any], pod: Pod | None = None) -> CountedPod:
+def counted_pod_from_api(
+    manifest: Mapping[str, Any], pod: Pod | None = None, *, may_decline: bool = True
+) -> CountedPod:
     """Read a Pod; nothing is defaulted.
 
     Args:
         manifest: the Pod.
         pod: what was made of it already, such as one that is defaulted.
+        may_decline: whether ``exclusive-cpus: "false"`` is in force where it comes to.
 
     Raises:
         PodError: a field of the wrong type, or a malformed quantity.
@@ -126,7 +127,7 @@ def counted_pod_from_api(manifest: Mapping[str, Any], pod: Pod | None = None) ->
     return CountedPod(
         pod,
         phase=text_of(status.get("phase"), "status.phase") or "",
-        deleted_at=_moment(metadata.get("deletionTimestamp"), "metadata.deletionTimestamp"),
+        deleted_at=moment(metadata.get("deletionTimestamp"), "metadata.deletionTimestamp"),
         deletion_grace=_whole(
             metadata.get("deletionGracePeriodSeconds"), "metadata.deletionGracePeriodSeconds"
         ),
@@ -138,6 +139,7 @@ def counted_pod_from_api(manifest: Mapping[str, Any], pod: Pod | None = None) ->
         resource_version=text_of(metadata.get("resourceVersion"), "metadata.resourceVersion") or "",
         claims=claims,
         container_claims=dict(_container_claims(spec)) if claims else _NO_CLAIMS,
+        may_decline=may_decline,
     )
 
 
@@ -151,8 +153,8 @@ def new_pod_from_api(manifest: Mapping[str, Any], pod: Pod) -> CountedPod:
     """
     metadata = mapping(manifest.get("metadata"), "metadata")
     kept = {key: value for key, value in metadata.items() if key not in _NOT_ITS_OWN}
-    counted = counted_pod_from_api({"metadata": kept, "spec": manifest.get("spec")}, pod)
-    return replace(counted, may_decline=False)
+    new = {"metadata": kept, "spec": manifest.get("spec")}
+    return counted_pod_from_api(new, pod, may_decline=False)
 
 
 def _running(status: Mapping[str, Any]) -> Iterator[tuple[str, RunningContainer]]:
@@ -222,19 +224,6 @@ def _container_claims(spec: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str,
             names = tuple(text_of(one.get("name"), f"{here}.name") or "" for one, here in named)
             if names:
                 yield str(item.get("name")), names
-
-
-def _moment(value: object, path: str) -> float | None:
-    text = text_of(value, path)
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            return moment.timestamp()
-    except (ValueError, OverflowError):
-        pass
-    raise PodError(path, f"must be a time such as 2026-01-31T08:00:00Z: {text[:80]!r}")
 
 
 def _whole(value: object, path: str) -> int | None:

@@ -56,7 +56,9 @@ _COUNTED: Final = frozenset(
     {PODS, "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps"}
     | {_CLAIMS, "services.nodeports", "services.loadbalancers"}
 )
-_STANDARD: Final = (_COUNTED | _OF_PODS | {_STORAGE}) - {COUNT_PODS, EXCLUSIVE_CPUS}
+STANDARD: Final = (_COUNTED | _OF_PODS | {_STORAGE}) - {COUNT_PODS, EXCLUSIVE_CPUS}
+"""The names without a domain, but for those of huge pages."""
+
 _OF_SCOPE: Final = {
     **dict.fromkeys(
         (TERMINATING, NOT_TERMINATING, NOT_BEST_EFFORT, PRIORITY_CLASS, CROSS_NAMESPACE),
@@ -65,6 +67,9 @@ _OF_SCOPE: Final = {
     BEST_EFFORT: frozenset({PODS}),
     VOLUME_ATTRIBUTES_CLASS: frozenset({_CLAIMS, _STORAGE}),
 }
+
+SCOPES: Final = tuple(_OF_SCOPE)
+OPERATORS: Final = (IN, NOT_IN, EXISTS, DOES_NOT_EXIST)
 
 EXISTS_ONLY: Final = frozenset(
     {TERMINATING, NOT_TERMINATING, BEST_EFFORT, NOT_BEST_EFFORT, CROSS_NAMESPACE}
@@ -88,12 +93,12 @@ def matching_resources(names: Iterable[str]) -> tuple[str, ...]:
 
 def is_standard_of_quota(name: str) -> bool:
     """Whether a quota may have the name without a domain."""
-    return name in _STANDARD or is_hugepages(name) or is_hugepages(name.removeprefix(REQUESTS))
+    return name in STANDARD or is_hugepages(name) or is_hugepages(name.removeprefix(REQUESTS))
 
 
 def is_standard(name: str) -> bool:
     """Whether it is a resource that Kubernetes itself knows, of a quota or not."""
-    return name in _STANDARD or name == "storage" or is_standard_of_quota(name)
+    return name in STANDARD or name == "storage" or is_standard_of_quota(name)
 
 
 def is_counted_whole(name: str) -> bool:
@@ -110,6 +115,11 @@ def may_have(scope: str, name: str) -> bool:
     """Whether a quota with the scope may have the name; of names with a domain nothing is said."""
     names = _OF_SCOPE.get(scope)
     return names is None or name in names or not is_standard_of_quota(name)
+
+
+def names_with(scope: str) -> tuple[str, ...]:
+    """The names without a domain that a quota with the scope may have."""
+    return tuple(sorted(_OF_SCOPE.get(scope, ())))
 
 
 def as_go_json(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.core.pod.api import PodError, quantities_from_api
+from pinfold.core.pod.api import PodError, quantities_from_api, quantity_from_api
 from pinfold.core.pod.manifest.fields import mapping, mappings, text_of
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
 from pinfold.core.quota.names import EXISTS
@@ -83,7 +83,10 @@ def quota_from_api(manifest: Mapping[str, Any], path: str = "") -> ResourceQuota
     return ResourceQuota(
         namespace=text_of(metadata.get("namespace"), f"{path}metadata.namespace") or "default",
         name=text_of(metadata.get("name"), f"{path}metadata.name") or "",
-        hard=quantities_from_api(spec.get("hard"), f"{path}spec.hard"),
+        hard={
+            str(name): quantity_from_api(amount, f"{path}spec.hard[{name}]")
+            for name, amount in mapping(spec.get("hard"), f"{path}spec.hard").items()
+        },
         scopes=tuple(_texts(spec.get("scopes"), f"{path}spec.scopes") or ()),
         selector=_selector(spec.get("scopeSelector"), f"{path}spec.scopeSelector"),
         status_hard=quantities_from_api(status.get("hard"), f"{path}status.hard"),

@@ -76,6 +76,10 @@ class Lender:
 
     async def _lend(self, proposal: Lend) -> str:
         (owner,) = proposal.owners
+        there = self._books.view.state.ledger.assignments
+        for one in list(self._refused):
+            if one.container not in there.get(one.pod_uid, {}):
+                del self._refused[one]
         refused = self._refused[owner]
         if (left := refused.due - asyncio.get_running_loop().time()) > 0.0:
             return f"it is tried again in {left:.0f} s: {refused.problem}"

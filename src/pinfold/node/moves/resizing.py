@@ -185,6 +185,8 @@ class Resizing:
         refused = self._refuse(view, active, wanted, self._books.observers.clock)
         if refused is None or not cpus:
             return None
+        refusals = self._books.counters.quota_refusals
+        refusals[f"{active.record.namespace}/{refused.quota}"] += 1
         has = view.state.ledger.cpus_of(*owner) or NO_CPUS
         return ResizeDecision(owner, has, has, has, FORBIDDEN, refused.message)
 

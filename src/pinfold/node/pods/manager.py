@@ -201,6 +201,7 @@ class Manager:
         view, clock = self.books.view, self.books.observers.clock
         refused = admission_refusal(view, workload.pod, manifest, clock)
         if refused is not None:
+            self.books.counters.quota_refusals[f"{workload.pod.namespace}/{refused.quota}"] += 1
             return forbidden(workload.pod, refused), None
         state = self.rebalancing.rooms.seen_by(draft.state, workload.pod.uid)
         decision, question = answers.decide(draft.node, state, workload.pod)

@@ -75,6 +75,13 @@ def quotas_of(
     return Quotas.of(quotas, _pods(view, {one.namespace for one in quotas}, instead_of), clock())
 
 
+def in_use_of(view: View, manifest: str, clock: Clock) -> ResourceQuota:
+    """A quota, which need not be on record, with what is in use of it."""
+    quota = _quota(manifest)
+    (found,) = Quotas.of([quota], _pods(view, {quota.namespace}, None), clock()).quotas
+    return found
+
+
 def _pods(view: View, namespaces: set[str], instead_of: Pod | None) -> Iterator[CountedPod]:
     """What counts: pods that run or are to, and of those that have ended the object."""
     replaced = () if instead_of is None else view.pods.ended_namesakes(instead_of)

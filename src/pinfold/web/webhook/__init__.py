@@ -1,1 +1,1 @@
-"""The HTTP of an admission webhook: reviews, health, metrics, certificates."""
+"""The HTTP of an admission webhook: reviews, and answers that are no decisions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -28,9 +28,9 @@ from pinfold.documents.admission_review import (
 )
 from pinfold.ports.errors import PortError
 from pinfold.web.answers import Document
-from pinfold.web.webhook.body import Room, announced, read_body
+from pinfold.web.replica.body import Room, announced, read_body
+from pinfold.web.replica.figures import Requests
 from pinfold.web.webhook.connection import REASONS, failure
-from pinfold.web.webhook.figures import Requests
 
 PATH: Final = "/validate"
 
@@ -51,12 +51,19 @@ _decoder: Final = msgspec.json.Decoder(AskedReview)
 
 
 def make_webhook(
-    decide: Decide, requests: Requests, *, deadline: float = DEADLINE, room: Room | None = None
+    decides: Mapping[str, Decide],
+    requests: Requests,
+    *,
+    deadline: float = DEADLINE,
+    room: Room | None = None,
 ) -> Starlette:
-    """The application; ``decide`` answers, ``requests`` counts."""
-    webhook = _Webhook(decide, requests, deadline, room or Room())
+    """The application; ``decides`` has who answers at each path, ``requests`` counts."""
+    room = room or Room()
     app = Starlette(
-        routes=[Route(PATH, webhook.validate, methods=["POST"])],
+        routes=[
+            Route(path, _Webhook(decide, requests, deadline, room).review, methods=["POST"])
+            for path, decide in decides.items()
+        ],
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
     app.router.redirect_slashes = False
@@ -70,7 +77,7 @@ class _Webhook:
         self._deadline = deadline
         self._room = room
 
-    async def validate(self, request: Request) -> Response:
+    async def review(self, request: Request) -> Response:
         """Answer a review."""
         deadline = min(self._deadline, _patience(request))
         with self._requests.counted() as counted:

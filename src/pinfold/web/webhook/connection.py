@@ -41,7 +41,3 @@ class WebhookConnection(LimitedConnection):
     def refusal(cls, status: int, message: str, remedy: str) -> bytes:
         """A ``Status``."""
         return failure(status, message, remedy)
-
-
-class HealthConnection(LimitedConnection):
-    """A connection of a kubelet or of Prometheus."""

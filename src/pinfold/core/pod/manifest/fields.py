@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from pinfold.core.pod.api import PodError, as_yaml
@@ -83,3 +84,17 @@ def text_of(value: object, path: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise PodError(path, f"must be a string, not {as_yaml(value)} (quote it)"[:200])
+
+
+def moment(value: object, path: str) -> float | None:
+    """A time as the API writes it, in seconds since the epoch, or None; raises PodError."""
+    text = text_of(value, path)
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise PodError(path, f"must be a time such as 2026-01-31T08:00:00Z: {text[:80]!r}")

@@ -67,6 +67,11 @@ def unknown_fields(manifest: Mapping[str, Any], path: str = "") -> list[Finding]
     return [one for one in _walk(manifest, known, path, PROCESS) if one.standing is None]
 
 
+def fields_without_meaning(manifest: Mapping[str, Any], known: Fields) -> Iterator[Finding]:
+    """Yield the fields of another object that are not among those of its kind."""
+    return (one for one in _walk(manifest, known, "", PROCESS) if one.standing is None)
+
+
 def annotation_findings(
     manifest: Mapping[str, Any], path: str = "", runtime: str | None = None, *, own: bool = False
 ) -> Iterator[Finding]:

@@ -1,0 +1,43 @@
+"""How an agent reaches the API server of its cluster, and what it is called there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.kubernetes.access import (
+    Access,
+    from_kubeconfig,
+    in_cluster,
+    is_in_cluster,
+)
+from pinfold.agent.reports import report_of_node
+from pinfold.config.section import AgentSection
+from pinfold.ports.errors import PortError
+
+NODE_NAME: Final = "NODE_NAME"
+
+
+def access_of(section: AgentSection) -> Access | None:
+    """The access of the configuration; None where there is none, or it cannot be used.
+
+    Raises:
+        KubernetesError: a kubeconfig is configured and cannot be used.
+    """
+    file = section.cluster.kubeconfig
+    if file:
+        return from_kubeconfig(Path(file))
+    if file is not None or not is_in_cluster():
+        return None
+    try:
+        return in_cluster()
+    except PortError as error:
+        report_of_node(f"the API server will be told nothing: {error}")
+        return None
+
+
+def node_name(section: AgentSection) -> str:
+    """What the cluster calls this node."""
+    return section.cluster.node_name or os.environ.get(NODE_NAME) or socket.gethostname().lower()

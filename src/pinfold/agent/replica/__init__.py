@@ -1,0 +1,1 @@
+"""What serves a whole cluster, in several replicas: for quotas, for classes."""

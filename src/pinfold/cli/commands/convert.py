@@ -1,0 +1,105 @@
+"""``pinfold convert``: classes of devices as objects of Dynamic Resource Allocation, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from pinfold.adapters.kubernetes.files import (
+    ManifestError,
+    file_documents,
+    manifest_files,
+    printable,
+)
+from pinfold.cli.output import input_errors, print_json, print_text
+from pinfold.core.dra.convert import Converted, to_classes, to_dra
+from pinfold.core.dra.names import DEFAULT_DRIVER
+from pinfold.core.dra.objects import ConvertError, InvalidError, Located, located
+from pinfold.formats.yaml_writing import written_yaml
+
+_DRA: Final = "dra"
+_CLASSES: Final = "classes"
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--to",
+    "wanted",
+    type=click.Choice((_DRA, _CLASSES)),
+    default=_DRA,
+    show_default=True,
+    help="What to write: dra for DeviceClasses, ResourceSlices and claims, classes for "
+    "ResourceClasses, ComputeResources and pods that name classes.",
+)
+@click.option(
+    "--driver",
+    metavar="NAME",
+    help="The DRA driver of the devices, in whose domain properties are attributes.  "
+    f"[default: {DEFAULT_DRIVER}; on the way back what was converted here says it]",
+)
+@click.option("--strict", is_flag=True, help="Refuse where anything could not be carried over.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("yaml", "json")),
+    default="yaml",
+    show_default=True,
+    help="How to print it.",
+)
+def convert(
+    *, files: tuple[str, ...], wanted: str, driver: str | None, strict: bool, output: str
+) -> None:
+    """Write classes of devices as objects of Dynamic Resource Allocation, or back.
+
+    FILE is a file, a folder of files, or - for standard input. ResourceClasses become
+    DeviceClasses, ComputeResources ResourceSlices, pods that ask for classes get claims, and
+    quotas count these; all else stays as it is. The result is one stream of manifests. What could
+    not be carried over is told on standard error.
+
+    Exit status: 0 converted, 1 something cannot be said on the other side, 2 the input is at
+    fault.
+    """
+    with input_errors(ManifestError, InvalidError):
+        objects = tuple(_objects(files))
+        try:
+            converted = (
+                to_dra(objects, driver or DEFAULT_DRIVER)
+                if wanted == _DRA
+                else to_classes(objects, driver)
+            )
+        except InvalidError:
+            raise
+        except ConvertError as error:
+            raise _Refused(printable(str(error))) from None
+    if not converted.lost and list(converted.objects) == [one.manifest for one in objects]:
+        other = _CLASSES if wanted == _DRA else _DRA
+        click.echo(f"• there was nothing to convert; --to {other} is the other way", err=True)
+    for note in converted.lost:
+        click.echo(f"• {printable(note)}", err=True)
+    if strict and converted.lost:
+        raise _Refused("not all of it can be carried over (--strict)")
+    _print(converted, output)
+
+
+class _Refused(click.ClickException):
+    """What the other side cannot say; one line."""
+
+    exit_code = 1
+
+
+def _objects(files: tuple[str, ...]) -> Iterator[Located]:
+    for path in manifest_files(files):
+        for number, document in enumerate(file_documents(path), start=1):
+            yield from located(
+                f"{path}: document {number} (line {document.line})", document.content
+            )
+
+
+def _print(converted: Converted, output: str) -> None:
+    if output == "json":
+        print_json({"apiVersion": "v1", "kind": "List", "items": converted.objects})
+    else:
+        print_text(written_yaml(converted.objects))

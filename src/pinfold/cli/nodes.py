@@ -1,0 +1,159 @@
+"""What ``plan --node`` is asked: several nodes, and what runs on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from msgspec import Struct
+
+from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
+from pinfold.adapters.machines.source import open_machine
+from pinfold.admission.model import NodeError
+from pinfold.cli.claim_options import claim_rules
+from pinfold.cli.node import kernel_of, load_config, load_devices
+from pinfold.cli.output import InputError, input_errors, print_json, print_text
+from pinfold.cli.views.nodes import nodes_view
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_object import NodeObject
+from pinfold.core.machine.kernel import Kernel
+from pinfold.core.machine.machine import MachineError
+from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.scheduling import HOSTNAME, UNSCHEDULABLE
+from pinfold.planning.nodes.devices import node_devices, node_resources
+from pinfold.planning.nodes.document import nodes_document
+from pinfold.planning.nodes.planned import Cluster, PlannedNode
+from pinfold.planning.planner import Planner
+from pinfold.planning.quotas import PlannedQuotas
+from pinfold.render.nodes import render_nodes
+from pinfold.render.terminal import Style
+
+_PATTERN: Final = frozenset("*?[")
+
+
+class ClusterRequest(Struct, frozen=True):
+    """What was asked: nodes to plan on, the pods, and notes on what was passed over."""
+
+    cluster: Cluster
+    pods: tuple[Pod, ...]
+    notes: tuple[str, ...]
+
+
+def plan_nodes(
+    nodes: tuple[str, ...],
+    manifests: tuple[str, ...],
+    options: Mapping[str, Any],
+    *,
+    as_json: bool,
+    style: Style,
+) -> None:
+    """Print the plan of these nodes."""
+    request = load_cluster(nodes, manifests, options)
+    placed = request.cluster.plan(request.pods)
+    document = nodes_document(placed, request.notes)
+    if as_json:
+        print_json(document)
+    else:
+        print_text(render_nodes(nodes_view(document, placed.plans), style))
+
+
+def load_cluster(
+    nodes: tuple[str, ...], manifests: tuple[str, ...], options: Mapping[str, Any]
+) -> ClusterRequest:
+    """Read machines, configuration and manifests; exits with one clear line if they are bad."""
+    config, notes = load_config(options.get("kubelet_config"), options)
+    claims = claim_rules(options)
+    with input_errors(MachineError, ManifestError, NodeError):
+        read = read_manifests(manifests, own=config.own is not None, claims=claims)
+        machines = _machines(nodes, read.nodes, options.get("machine"))
+        making = _Making(config, read, options.get("devices"))
+        made = tuple(making.node(name, machine) for name, machine in machines.items())
+    resources = [one for one in read.compute_resources if not one.node_name]
+    for node in made:
+        resources += node_resources(
+            node.name, node.planner.devices, read.classes, read.compute_resources
+        )
+    quotas = PlannedQuotas.of(
+        read.quotas, read.counted, read.claims, read.templates, claims.capacity
+    )
+    cluster = Cluster(made, read.classes, tuple(resources), quotas, read.scheduling)
+    told = (*notes, *making.notes, *read.notes, *_notes(read, machines))
+    return ClusterRequest(cluster, read.pods, tuple(dict.fromkeys(told)))
+
+
+def _machines(
+    nodes: tuple[str, ...], objects: Iterable[NodeObject], usual: str | None
+) -> dict[str, str | None]:
+    """Each node with its machine, as ``--machine`` takes it; one by its name goes before any."""
+    found: dict[str, str | None] = {}
+    patterns: list[tuple[str, str | None]] = []
+    for text in nodes:
+        name, equals, said = text.partition("=")
+        if not name or (equals and not said):
+            raise InputError(f"--node {text}: write NAME=MACHINE, such as node-1=2s8c2t")
+        machine = said or usual
+        if not _PATTERN.isdisjoint(name):
+            patterns.append((name, machine))
+        elif name in found:
+            raise InputError(f"--node {name}: is there twice")
+        else:
+            found[name] = machine
+    names = [one.name for one in objects]
+    for pattern, machine in patterns:
+        matching = [name for name in names if fnmatchcase(name, pattern)]
+        if not matching:
+            raise InputError(f"--node {pattern}: no Node among the manifests is called so")
+        for name in matching:
+            found.setdefault(name, machine)
+    return found
+
+
+class _Making:
+    """Makes nodes; those that are alike share what was made for the first."""
+
+    def __init__(self, config: NodeConfig, read: Manifests, devices: str | None) -> None:
+        self._config = config
+        self._read = read
+        self._devices = devices
+        self._objects = {one.name: one for one in read.nodes}
+        self._known: dict[tuple[str | None, object], Planner] = {}
+        self.notes: list[str] = []
+
+    def node(self, name: str, machine: str | None) -> PlannedNode:
+        """A node of this name; raises MachineError, NodeError."""
+        said = self._objects.get(name, NodeObject(name))
+        taints = (*said.taints, UNSCHEDULABLE) if said.unschedulable else said.taints
+        planner = self._planner(name, machine)
+        labels = {HOSTNAME: name, **said.labels}
+        return PlannedNode(name, planner, labels, taints, said.allocatable)
+
+    def _planner(self, name: str, text: str | None) -> Planner:
+        base = self._known.get((text, None))
+        if base is None:
+            machine = open_machine(text)
+            listed, notes = load_devices(self._devices, machine)
+            self.notes += notes
+            kernel = Kernel() if self._config.own is None else kernel_of(text)
+            base = Planner(machine, self._config, devices=listed, kernel=kernel)
+            self._known[text, None] = base
+        own = node_devices(name, base.devices, self._read.compute_resources, base.view)
+        if own == base.devices:
+            return base
+        return Planner(base.machine, base.config, devices=own, kernel=base.kernel)
+
+
+def _notes(read: Manifests, machines: Mapping[str, object]) -> Iterator[str]:
+    for one in read.nodes:
+        if one.name not in machines:
+            yield f"Node {one.name}: no --node says what machine it is, left out"
+    for resource in read.compute_resources:
+        if resource.node_name and resource.node_name not in machines:
+            yield (
+                f"ComputeResource {resource.name} is of node {resource.node_name}, which is not "
+                "among the nodes (--node), left out"
+            )
+    unheeded = Counter(name for one in read.scheduling.values() for name in one.unheeded)
+    for name, count in sorted(unheeded.items()):
+        yield f"spec.{name} of {count} pod{'s' * (count != 1)}: planned without it"

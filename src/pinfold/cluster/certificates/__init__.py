@@ -1,0 +1,1 @@
+"""The certificates of webhooks that the program makes itself."""

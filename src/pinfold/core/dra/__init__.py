@@ -1,0 +1,1 @@
+"""Dynamic Resource Allocation: classes as the objects of ``resource.k8s.io``, and back."""

@@ -1,0 +1,1 @@
+"""What the servers of a replica share: addresses, bodies, certificates, health, metrics."""

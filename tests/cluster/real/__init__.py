@@ -1,0 +1,1 @@
+"""Against Kubernetes itself; see tests/scenes/control_plane.py."""
