@@ -23,7 +23,9 @@ from pinfold.core.kubelet.policy_options import (
     CPU_MANAGER_OPTIONS,
     TOPOLOGY_MANAGER_OPTIONS,
     OptionFamily,
+    PolicyOption,
 )
+from pinfold.core.kubelet.versions import NEWEST
 from pinfold.core.pod.annotations import ANNOTATIONS
 from pinfold.core.pod.manifest.api_fields import POD, Field, Fields, Standing
 from pinfold.documents.schemas import DOCUMENTS, json_schema
@@ -67,7 +69,7 @@ Here Pinfold differs on purpose, in `plan` as in an agent unless said otherwise.
 """
 
 _OPTIONS = """\
-Names, maturity and conflicts are those of kubelet 1.34. Alpha options need their feature gate, beta
+Names, maturity and conflicts are the kubelet's. Alpha options need their feature gate, beta
 options can be switched off by theirs, stable ones need none.
 """
 
@@ -216,7 +218,16 @@ def _option_rows(family: OptionFamily) -> Iterator[str]:
         conflicts += [other.name for other in family.options if option.name in other.conflicts]
         kind = "true, false" if option.kind is bool else "a number"
         apart = ", ".join(f"`{name}`" for name in conflicts)
-        yield f"| {names} | {option.maturity.value} | {kind} | {option.help} | {apart} |"
+        yield f"| {names} | {_maturity(option)} | {kind} | {option.help} | {apart} |"
+
+
+def _maturity(option: PolicyOption) -> str:
+    now = option.maturity.at(NEWEST)
+    before = [(v, one) for v, one in option.maturity.history if one is not now]
+    if not before:
+        return now.value
+    since = next(v for v, one in option.maturity.history if one is now)
+    return f"{now.value} ({before[-1][1].value} before {since})"
 
 
 def configuration() -> str:

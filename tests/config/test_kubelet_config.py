@@ -17,7 +17,8 @@ from pinfold.config.values import SettingError, duration
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES, gate_enabled, spell_out
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.policy_options import Maturity, StaticPolicyOptions
+from pinfold.core.kubelet.policy_options import StaticPolicyOptions
+from pinfold.core.kubelet.versions import RELEASES, V1_35
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 
@@ -222,9 +223,12 @@ REFUSED = [
         "AlphaOption; did you mean CPUManagerPolicyAlphaOptions?",
     ),
     ("featureGates: {cpumanagerpolicybetaoptions: true}", "unrecognized feature gate"),
-    ("featureGates: {MemoryManager: false}", "feature is locked to true"),
+    ("featureGates: {CPUManagerPolicyOptions: false}", "feature is locked to true"),
     ("featureGates: {MemoryQoS: 'true'}", "must be true or false without quotes"),
-    ("cpuCFSQuotaPeriod: 50ms", "requires feature gate CustomCPUCFSQuotaPeriod"),
+    (
+        "featureGates: {CustomCPUCFSQuotaPeriod: false}\ncpuCFSQuotaPeriod: 50ms",
+        "requires feature gate CustomCPUCFSQuotaPeriod",
+    ),
     (
         "cpuCFSQuotaPeriod: 2s\nfeatureGates: {CustomCPUCFSQuotaPeriod: true}",
         "must be between 1ms and 1sec",
@@ -359,7 +363,7 @@ def test_flags_win_over_the_file() -> None:
         ({"topology_manager_policy": "x"}, "--topology-manager-policy: invalid configuration"),
         ({"topology_manager_scope": "x"}, "--topology-manager-scope: invalid configuration"),
         ({"feature_gates": ("MemoryQoS=perhaps",)}, "--feature-gate: invalid value"),
-        ({"feature_gates": ("MemoryManager=false",)}, "feature is locked"),
+        ({"feature_gates": ("CPUManagerPolicyOptions=false",)}, "feature is locked"),
     ],
 )
 def test_bad_flags_are_named(flags: dict[str, str | tuple[str, ...]], words: str) -> None:
@@ -374,11 +378,16 @@ def test_groups_of_gates_are_spelt_out() -> None:
     assert gates["CPUManagerPolicyAlphaOptions"]
     assert not gates["MemoryQoS"]
     assert not gates["CPUManagerPolicyBetaOptions"]
-    assert gates["MemoryManager"]
+    assert "MemoryManager" not in gates
+    assert spell_out({"AllAlpha": True}, V1_35)["MemoryManager"]
     options = {"align-by-socket": "true"}
     assert StaticPolicyOptions.parse(options, gates).align_by_socket
     for gate in FEATURE_GATES:
-        assert gate_enabled(gate.name, {}) is gate.default is (gate.maturity is not Maturity.ALPHA)
+        for release in RELEASES:
+            spec = gate.at(release.version)
+            assert gate_enabled(gate.name, {}, release.version) is (
+                spec is not None and spec.default
+            )
 
 
 def test_the_table_is_sound() -> None:

@@ -97,6 +97,7 @@ def build_node(
             config.topology_manager_scope,
             config.topology_manager_policy_options,
             config.feature_gates,
+            config.kubelet_version,
         )
         policy = _cpu_policy(view, config, rules)
         capacity = capacity_of(machine, view)
@@ -236,7 +237,9 @@ def _cpu_policy(
             verdict=_verdict(rules),
         )
     count = reserved_cpu_count(config)
-    options = StaticPolicyOptions.parse(config.cpu_manager_policy_options, config.feature_gates)
+    options = StaticPolicyOptions.parse(
+        config.cpu_manager_policy_options, config.feature_gates, config.kubelet_version
+    )
     return StaticPolicy.create(
         view.topology,
         options,

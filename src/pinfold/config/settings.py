@@ -31,7 +31,8 @@ from pinfold.config.values import (
 from pinfold.core.kubelet.feature_gates import (
     CUSTOM_CPU_CFS_QUOTA_PERIOD,
     MEMORY_QOS,
-    gate_enabled,
+    FeatureGateError,
+    check_feature_gates,
     spell_out,
 )
 from pinfold.core.kubelet.node_config import STATIC, NodeConfig
@@ -312,9 +313,14 @@ def check(config: NodeConfig) -> NodeConfig:
     Raises:
         SettingError: what a kubelet would refuse.
     """
-    gates = spell_out(config.feature_gates)
+    version = config.kubelet_version
+    try:
+        check_feature_gates(config.feature_gates, version)
+    except FeatureGateError as error:
+        raise SettingError(f"featureGates: {error}") from None
+    gates = spell_out(config.feature_gates, version)
     period = config.cpu_cfs_quota_period
-    if gate_enabled(CUSTOM_CPU_CFS_QUOTA_PERIOD, gates):
+    if config.gate(CUSTOM_CPU_CFS_QUOTA_PERIOD):
         if not 0.001 <= period <= 1:
             raise SettingError(
                 f"invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {period:g}s "
@@ -326,7 +332,7 @@ def check(config: NodeConfig) -> NodeConfig:
             f"requires feature gate {CUSTOM_CPU_CFS_QUOTA_PERIOD}"
         )
     reservation = config.memory_reservation_policy
-    if reservation != Reservation.NONE.value and not gate_enabled(MEMORY_QOS, gates):
+    if reservation != Reservation.NONE.value and not config.gate(MEMORY_QOS):
         raise SettingError(
             f"invalid configuration: memoryReservationPolicy {reservation} "
             f"requires feature gate {MEMORY_QOS}"

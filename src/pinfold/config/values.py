@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pinfold.core.kubelet.eviction import EvictionError, parse_thresholds
-from pinfold.core.kubelet.feature_gates import FeatureGateError, check_feature_gates
 from pinfold.core.kubelet.node_allocatable import RESERVABLE, AllocatableError, parse_reserved
 from pinfold.core.kubelet.policy_options import PolicyOptionError, parse_go_bool
 from pinfold.core.pod.pod import MEMORY, is_hugepages
@@ -182,17 +181,13 @@ def feature_gates(value: object) -> Mapping[str, bool]:
     """Read ``featureGates``.
 
     Raises:
-        SettingError: no boolean, or a gate that a kubelet does not have or has locked.
+        SettingError: no boolean.
     """
     gates: dict[str, bool] = {}
     for name, on in _mapping(value).items():
         if not isinstance(on, bool):
             raise SettingError(f"{name}: must be true or false without quotes, not {show(on)}")
         gates[str(name)] = on
-    try:
-        check_feature_gates(gates)
-    except FeatureGateError as error:
-        raise SettingError(str(error)) from None
     return MappingProxyType(gates)
 
 

@@ -22,6 +22,7 @@ from pinfold.core.kubelet.policy_options import (
     StaticPolicyOptions,
     parse_go_bool,
 )
+from pinfold.core.kubelet.versions import RELEASES, KubeletVersion
 from pinfold.core.machine.topology import CPUTopology
 
 ALL_GATES = {"CPUManagerPolicyAlphaOptions": True, "CPUManagerPolicyBetaOptions": True}
@@ -68,11 +69,12 @@ def test_an_option_that_is_off_excludes_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize("version", [one.version for one in RELEASES], ids=str)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.manager)
-def test_gates_by_maturity(family: OptionFamily) -> None:
+def test_gates_by_maturity(family: OptionFamily, version: KubeletVersion) -> None:
     for option in family.options:
-        alpha = option.maturity is Maturity.ALPHA
-        beta = option.maturity is Maturity.BETA
+        alpha = option.maturity.at(version) is Maturity.ALPHA
+        beta = option.maturity.at(version) is Maturity.BETA
         for gates, allowed in (
             ({}, not alpha),
             ({family.alpha_gate: True}, True),
@@ -80,11 +82,11 @@ def test_gates_by_maturity(family: OptionFamily) -> None:
             ({family.alpha_gate: True, family.beta_gate: False}, not beta),
         ):
             if allowed:
-                assert family.check_available(option.name, gates) is option
+                assert family.check_available(option.name, gates, version) is option
                 continue
             level = "Alpha" if alpha else "Beta"
             with pytest.raises(PolicyOptionError) as error:
-                family.check_available(option.name, gates)
+                family.check_available(option.name, gates, version)
             assert str(error.value) == (
                 f"{family.manager} Policy {level}-level Options not enabled, "
                 f'but option "{option.name}" provided'

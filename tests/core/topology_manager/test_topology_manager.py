@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.kubelet.policy_options import PolicyOptionError
+from pinfold.core.kubelet.versions import V1_34, V1_35
 from pinfold.core.topology_manager.hints import (
     AllocationError,
     NUMAInfo,
@@ -197,7 +198,8 @@ def test_options_that_stop_a_kubelet(options: dict[str, str], message: str) -> N
 def test_options_need_their_gate() -> None:
     gates = {"TopologyManagerPolicyBetaOptions": False}
     with pytest.raises(PolicyOptionError, match="Beta-level Options not enabled"):
-        TopologyManagerOptions.parse({"max-allowable-numa-nodes": "9"}, gates)
+        TopologyManagerOptions.parse({"max-allowable-numa-nodes": "9"}, gates, V1_34)
+    assert TopologyManagerOptions.parse({"max-allowable-numa-nodes": "9"}, gates, V1_35)
     assert TopologyManagerOptions.parse({"prefer-closest-numa-nodes": "t"}, gates) == (
         TopologyManagerOptions(prefer_closest_numa_nodes=True)
     )

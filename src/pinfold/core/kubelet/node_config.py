@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
+from pinfold.core.kubelet.feature_gates import gate_enabled
 from pinfold.core.kubelet.own_policies import (
     DYNAMIC,
     OWN_POLICIES,
@@ -16,6 +17,7 @@ from pinfold.core.kubelet.own_policies import (
     OwnPolicies,
     ParkingOptions,
 )
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
 from pinfold.core.values.cpuset import CPUSet
 
@@ -61,8 +63,14 @@ class NodeConfig(Struct, frozen=True):
     root_load_balance: bool = True
     owner_offline: str = "share"
     confine_system: bool = False
+    kubelet_version: KubeletVersion = DEFAULT_VERSION
+    """Whose rules hold: those of the kubelet that is configured so."""
     own: OwnPolicies | None = None
     """None for a kubelet, and where the file has no section ``pinfold``."""
+
+    def gate(self, name: str) -> bool:
+        """Whether a feature gate is on, in this version and as set; see :func:`.gate_enabled`."""
+        return gate_enabled(name, self.feature_gates, self.kubelet_version)
 
     @property
     def all_options(self) -> dict[str, str]:

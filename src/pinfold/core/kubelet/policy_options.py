@@ -1,7 +1,7 @@
 """The policy options of the CPU manager and the topology manager, in one table.
 
-Names, maturity and texts are those of kubelet 1.34 (``cpumanager/policy_options.go`` and
-``topologymanager/policy_options.go``).
+Names, maturity by version and texts are the kubelet's (``cpumanager/policy_options.go`` and
+``topologymanager/policy_options.go``, 1.34 to 1.36).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, ByVersion, KubeletVersion
 from pinfold.core.machine.topology import CPUTopology
 
 FULL_PCPUS_ONLY: Final = "full-pcpus-only"
@@ -37,6 +38,7 @@ class Maturity(Enum):
     ALPHA = "alpha"
     BETA = "beta"
     STABLE = "stable"
+    DEPRECATED = "deprecated"
 
 
 class PolicyOption(Struct, frozen=True):
@@ -47,7 +49,7 @@ class PolicyOption(Struct, frozen=True):
     """
 
     name: str
-    maturity: Maturity
+    maturity: ByVersion[Maturity]
     help: str
     conflicts: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -66,7 +68,12 @@ class OptionFamily(Struct, frozen=True):
         """The option called ``name`` or one of its aliases."""
         return next((o for o in self.options if name == o.name or name in o.aliases), None)
 
-    def check_available(self, name: str, feature_gates: Mapping[str, bool]) -> PolicyOption:
+    def check_available(
+        self,
+        name: str,
+        feature_gates: Mapping[str, bool],
+        version: KubeletVersion = DEFAULT_VERSION,
+    ) -> PolicyOption:
         """Find an option that may be used under these gates (alpha default off, beta on).
 
         Raises:
@@ -79,7 +86,7 @@ class OptionFamily(Struct, frozen=True):
             (Maturity.ALPHA, self.alpha_gate, False),
             (Maturity.BETA, self.beta_gate, True),
         ):
-            if option.maturity is maturity and not feature_gates.get(gate, default):
+            if option.maturity.at(version) is maturity and not feature_gates.get(gate, default):
                 level = maturity.value.capitalize()
                 raise PolicyOptionError(
                     f"{self.manager} Policy {level}-level Options not enabled, "
@@ -88,6 +95,17 @@ class OptionFamily(Struct, frozen=True):
         return option
 
 
+def _maturity(history: Mapping[int, Maturity]) -> ByVersion[Maturity]:
+    """How mature an option is from a minor version on."""
+    return ByVersion(tuple((KubeletVersion(minor), one) for minor, one in history.items()))
+
+
+_STABLE: Final = _maturity({34: Maturity.STABLE})
+_STABLE_1_35: Final = _maturity({34: Maturity.BETA, 35: Maturity.STABLE})
+_STABLE_1_36: Final = _maturity({34: Maturity.BETA, 36: Maturity.STABLE})
+_BETA: Final = _maturity({34: Maturity.BETA})
+_ALPHA: Final = _maturity({34: Maturity.ALPHA})
+
 CPU_MANAGER_OPTIONS: Final = OptionFamily(
     manager="CPU Manager",
     alpha_gate="CPUManagerPolicyAlphaOptions",
@@ -95,7 +113,7 @@ CPU_MANAGER_OPTIONS: Final = OptionFamily(
     options=(
         PolicyOption(
             FULL_PCPUS_ONLY,
-            Maturity.STABLE,
+            _STABLE,
             "Give whole cores only; a request that is no multiple of the threads per core is "
             "rejected with SMTAlignmentError.",
             conflicts=(DISTRIBUTE_CPUS_ACROSS_CORES,),
@@ -103,28 +121,28 @@ CPU_MANAGER_OPTIONS: Final = OptionFamily(
         ),
         PolicyOption(
             DISTRIBUTE_CPUS_ACROSS_NUMA,
-            Maturity.BETA,
+            _BETA,
             "Spread CPUs evenly over the NUMA nodes where one node is not enough.",
             conflicts=(DISTRIBUTE_CPUS_ACROSS_CORES,),
         ),
         PolicyOption(
             ALIGN_BY_SOCKET,
-            Maturity.ALPHA,
+            _ALPHA,
             "Align CPUs with the socket instead of the NUMA node.",
         ),
         PolicyOption(
             DISTRIBUTE_CPUS_ACROSS_CORES,
-            Maturity.ALPHA,
+            _ALPHA,
             "Spread CPUs over cores, one thread of each first.",
         ),
         PolicyOption(
             STRICT_CPU_RESERVATION,
-            Maturity.BETA,
+            _STABLE_1_35,
             "Keep shared containers off the reserved CPUs too.",
         ),
         PolicyOption(
             PREFER_ALIGN_CPUS_BY_UNCORECACHE,
-            Maturity.BETA,
+            _STABLE_1_36,
             "Prefer CPUs of as few uncore (L3) caches as possible.",
             conflicts=(DISTRIBUTE_CPUS_ACROSS_CORES, DISTRIBUTE_CPUS_ACROSS_NUMA),
         ),
@@ -139,12 +157,12 @@ TOPOLOGY_MANAGER_OPTIONS: Final = OptionFamily(
     options=(
         PolicyOption(
             PREFER_CLOSEST_NUMA_NODES,
-            Maturity.STABLE,
+            _STABLE,
             "Among equally wide NUMA affinities prefer the one with the shortest distances.",
         ),
         PolicyOption(
             MAX_ALLOWABLE_NUMA_NODES,
-            Maturity.BETA,
+            _STABLE_1_35,
             "Largest number of NUMA nodes on which the topology manager may run (default 8).",
             kind=int,
         ),
@@ -165,7 +183,10 @@ class StaticPolicyOptions(Struct, frozen=True):
 
     @classmethod
     def parse(
-        cls, options: Mapping[str, str], feature_gates: Mapping[str, bool] | None = None
+        cls,
+        options: Mapping[str, str],
+        feature_gates: Mapping[str, bool] | None = None,
+        version: KubeletVersion = DEFAULT_VERSION,
     ) -> StaticPolicyOptions:
         """Read ``cpuManagerPolicyOptions`` (strings, as the configuration has them).
 
@@ -174,7 +195,7 @@ class StaticPolicyOptions(Struct, frozen=True):
         """
         values: dict[str, bool] = {}
         for name, text in options.items():
-            option = CPU_MANAGER_OPTIONS.check_available(name, feature_gates or {})
+            option = CPU_MANAGER_OPTIONS.check_available(name, feature_gates or {}, version)
             values[option.name] = parse_go_bool(name, text)
         check_conflicts(CPU_MANAGER_OPTIONS.options, (n for n, on in values.items() if on))
         return cls(**{name.replace("-", "_"): on for name, on in values.items()})

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.core.kubelet.feature_gates import MEMORY_QOS, gate_enabled
+from pinfold.core.kubelet.feature_gates import MEMORY_QOS
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.pod.pod import MEMORY, Container, Pod, QOSClass, Resources, pod_requests
 from pinfold.core.values.quantity import ZERO
@@ -119,7 +119,7 @@ def _bytes(resources: Resources) -> int:
 
 def memory_qos(config: NodeConfig, allocatable: int | None) -> MemoryQoS | None:
     """How a node with this configuration protects memory; None: the gate MemoryQoS is off."""
-    if not gate_enabled(MEMORY_QOS, config.feature_gates):
+    if not config.gate(MEMORY_QOS):
         return None
     return MemoryQoS(
         Reservation(config.memory_reservation_policy), config.memory_throttling_factor, allocatable

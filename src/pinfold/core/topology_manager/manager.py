@@ -13,6 +13,7 @@ from typing import Final, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion
 from pinfold.core.topology_manager.hints import (
     AllocationError,
     HintError,
@@ -143,13 +144,14 @@ class TopologyManager(Struct, frozen=True):
     options: TopologyManagerOptions = TopologyManagerOptions()
 
     @classmethod
-    def create(
+    def create(  # noqa: PLR0913, PLR0917 - what a kubelet is configured with
         cls,
         numa: NUMAInfo,
         policy: str,
         scope: str,
         options: Mapping[str, str],
         feature_gates: Mapping[str, bool] | None = None,
+        version: KubeletVersion = DEFAULT_VERSION,
     ) -> Self:
         """Check a configuration in the kubelet's order (upstream ``NewManager``).
 
@@ -161,7 +163,7 @@ class TopologyManager(Struct, frozen=True):
         """
         if policy == Policy.NONE.value:
             return cls(Policy.NONE, Scope.CONTAINER, numa)
-        parsed = TopologyManagerOptions.parse(options, feature_gates)
+        parsed = TopologyManagerOptions.parse(options, feature_gates, version)
         if parsed.prefer_closest_numa_nodes:
             try:
                 numa.check_distances()

@@ -20,6 +20,7 @@ from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     parse_go_bool,
 )
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion
 from pinfold.core.topology_manager.merge import NamedHints, only_single_numa
 
 _GO_INT = re.compile(r"[+-]?[0-9]{1,4000}", re.ASCII)
@@ -57,7 +58,10 @@ class TopologyManagerOptions(Struct, frozen=True):
 
     @classmethod
     def parse(
-        cls, options: Mapping[str, str], feature_gates: Mapping[str, bool] | None = None
+        cls,
+        options: Mapping[str, str],
+        feature_gates: Mapping[str, bool] | None = None,
+        version: KubeletVersion = DEFAULT_VERSION,
     ) -> Self:
         """Read the options (strings, as the configuration has them).
 
@@ -66,7 +70,7 @@ class TopologyManagerOptions(Struct, frozen=True):
         """
         closest, highest = False, DEFAULT_MAX_ALLOWABLE_NUMA_NODES
         for name, text in options.items():
-            TOPOLOGY_MANAGER_OPTIONS.check_available(name, feature_gates or {})
+            TOPOLOGY_MANAGER_OPTIONS.check_available(name, feature_gates or {}, version)
             if name == PREFER_CLOSEST_NUMA_NODES:
                 closest = parse_go_bool(name, text)
             elif name == MAX_ALLOWABLE_NUMA_NODES:

@@ -1,0 +1,46 @@
+"""What kubelets decide otherwise from one version to the next, in one table.
+
+Gates and options have tables of their own (:mod:`.feature_gates`, :mod:`.policy_options`); here is
+what no setting tells.  Whoever decides asks the row: ``DEVICE_HINTS_BY_DEVICES.at(version)``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from pinfold.core.kubelet.versions import V1_35, V1_36, ByVersion, KubeletVersion, since
+
+
+class VersionRule(Struct, frozen=True):
+    """One row: what holds from some version on, in a sentence for people, and where it is from."""
+
+    slug: str
+    text: str
+    source: str
+    holds: ByVersion[bool]
+
+    def at(self, version: KubeletVersion) -> bool:
+        """Whether a kubelet of this version does so."""
+        return self.holds.at(version)
+
+
+DEVICE_HINTS_BY_DEVICES: Final = VersionRule(
+    slug="device-hints-by-devices",
+    text="Devices make hints only of the NUMA nodes that have a device of the resource; before, of "
+    "all NUMA nodes.",
+    source="kubernetes/kubernetes#138244 (1.35.6, 1.36.2)",
+    holds=since(V1_35, V1_36),
+)
+
+MEMORY_RESERVATION_TIERS: Final = VersionRule(
+    slug="memory-reservation-tiers",
+    text="With MemoryQoS, requests are protected by memoryReservationPolicy: memory.min of "
+    "Guaranteed and memory.low of Burstable pods, or nothing; before, by memory.min of both.",
+    source="KEP-2570 (1.36)",
+    holds=since(KubeletVersion(36)),
+)
+
+VERSION_RULES: Final = (DEVICE_HINTS_BY_DEVICES, MEMORY_RESERVATION_TIERS)
+"""Every row, in the order of the documentation."""

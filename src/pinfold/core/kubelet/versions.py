@@ -1,0 +1,132 @@
+"""Versions of the kubelet: which ones are known, and tables of what is otherwise from one on.
+
+Three lines are *recorded*: what they answer was seen (``1.34``, ``1.35``, ``1.36``).  What is known
+of ``1.37`` was read from proposals.  A value that differs by version is a :class:`ByVersion`, and
+is asked :meth:`~ByVersion.at` a version; nothing else compares versions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+
+T = TypeVar("T")
+
+_TEXT: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[-+][0-9A-Za-z.+_-]{0,200})?")
+
+
+class KubeletVersionError(ValueError):
+    """A text that is no version, or one of a kubelet that is older than all that are known."""
+
+
+class KubeletVersion(Struct, frozen=True, order=True):
+    """A version of the kubelet; ``str`` is its line, such as ``1.36``."""
+
+    minor: int
+    patch: int = 0
+
+    def __str__(self) -> str:
+        return f"1.{self.minor}"
+
+    @property
+    def full(self) -> str:
+        """With the patch: ``1.36.2``."""
+        return f"1.{self.minor}.{self.patch}"
+
+
+class Release(Struct, frozen=True):
+    """One line of kubelets; ``version`` is the patch that is meant where none is named."""
+
+    version: KubeletVersion
+    is_recorded: bool
+    """Whether its answers were seen; else they were read from proposals."""
+
+
+V1_34: Final = KubeletVersion(34, 9)
+V1_35: Final = KubeletVersion(35, 6)
+V1_36: Final = KubeletVersion(36, 2)
+V1_37: Final = KubeletVersion(37, 0)
+
+RELEASES: Final = (
+    Release(V1_34, is_recorded=True),
+    Release(V1_35, is_recorded=True),
+    Release(V1_36, is_recorded=True),
+    Release(V1_37, is_recorded=False),
+)
+"""Every known line, oldest first."""
+
+OLDEST: Final = RELEASES[0].version
+NEWEST: Final = RELEASES[-1].version
+DEFAULT_VERSION: Final = max(one.version for one in RELEASES if one.is_recorded)
+"""Meant where nobody says which kubelet: the newest that is recorded."""
+
+
+class NamedVersion(Struct, frozen=True):
+    """A version as somebody named it: the one whose answers are given, and what is to be said.
+
+    ``remark`` is "" where these are the recorded answers of the version that was named.
+    """
+
+    version: KubeletVersion
+    remark: str = ""
+
+
+def named_version(text: str) -> NamedVersion:
+    """Read a version, as people or kubelets write it: ``1.36``, ``v1.36.2``, ``v1.35.6+k3s1``.
+
+    A newer one than all that are known is answered for by the newest.
+
+    Raises:
+        KubeletVersionError: no version, or an older one than all that are known.
+    """
+    found = _TEXT.fullmatch(text.strip())
+    known = ", ".join(str(one.version) for one in RELEASES)
+    if found is None:
+        raise KubeletVersionError(f"{text!r} is no version of a kubelet; known are {known}")
+    major, minor, patch = int(found[1]), int(found[2]), found[3]
+    if (major, minor) < (1, OLDEST.minor):
+        raise KubeletVersionError(
+            f"kubelet {major}.{minor} is older than all that are known; known are {known}"
+        )
+    if (major, minor) > (1, NEWEST.minor):
+        return NamedVersion(
+            NEWEST,
+            f"kubelet {major}.{minor} is not known yet: these are the answers of {NEWEST}, the "
+            "newest that is known, read from proposals and not recorded",
+        )
+    release = next(one for one in RELEASES if one.version.minor == minor)
+    version = release.version if patch is None else KubeletVersion(minor, int(patch))
+    if release.is_recorded:
+        return NamedVersion(version)
+    return NamedVersion(
+        version, f"what is known of kubelet {release.version} was read from proposals, not recorded"
+    )
+
+
+class ByVersion(Struct, Generic[T], frozen=True):
+    """A value that changes from version to version: ``(first version, value)``, oldest first.
+
+    What came with a patch to several lines is one entry for each of them.
+    """
+
+    history: tuple[tuple[KubeletVersion, T], ...]
+
+    def at(self, version: KubeletVersion) -> T:
+        """The value that a kubelet of this version has; the first one for all before."""
+        value = self.history[0][1]
+        for since, later in self.history:
+            if since <= version:
+                value = later
+        return value
+
+
+def since(*versions: KubeletVersion) -> ByVersion[bool]:
+    """What is so from a version on; where it came with patches, from each of these in its line."""
+    history = [(KubeletVersion(0), False)]
+    for version in versions:
+        if version.patch and history[-1][1]:
+            history.append((KubeletVersion(version.minor), False))
+        history.append((version, True))
+    return ByVersion(tuple(history))
