@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -261,7 +260,7 @@ async def test_a_stranger_with_a_used_pid_is_left_alone(
     await hold(affinity, main, cpus=world.high)
     world.reap(main)
     # Who has the same pid is told apart by when it began, which the kernel tells in ticks.
-    time.sleep(2 / os.sysconf("SC_CLK_TCK"))
+    await asyncio.sleep(2 / os.sysconf("SC_CLK_TCK"))
     stranger = take_pid(main)
     try:
         assert not (await affinity.observe()).containers[KEY].populated
