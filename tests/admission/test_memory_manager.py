@@ -145,9 +145,13 @@ class TestFile:
         null = MemoryManagerCheckpoint("Static", {0: None}, {})
         with pytest.raises(CheckpointError, match="NUMA node 0 is null"):
             state_of(null)
-        newer = MemoryManagerCheckpoint("Static", {}, {}, {"p": None})
-        with pytest.raises(CheckpointError, match="podEntries"):
-            state_of(newer)
+
+    def test_a_pod_keeps_its_bubble(self) -> None:
+        bubble = (Block((0,), "memory", 5),)
+        newer = MemoryManagerCheckpoint("Static", {}, {"p": {"c": bubble}}, {"p": bubble}).sealed()
+        state = state_of(newer)
+        assert state.bubbles == {"p": bubble}
+        assert checkpoint_of("Static", state) == newer
 
     def test_a_container_with_null_has_no_assignment(self) -> None:
         machine: dict[int, NUMANodeState | None] = {0: NUMANodeState(0, {}, (0,))}

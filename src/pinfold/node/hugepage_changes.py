@@ -101,7 +101,7 @@ def follow_pages(
         return Followed(node, state)
     node = replace(node, memory_policy=policy)
     try:
-        memory = MemoryState.of(policy.nodes, state.memory.assignments)
+        memory = MemoryState.of(policy.nodes, state.memory.assignments, state.memory.bubbles)
     except MemoryStateError as error:
         memory = _overdrawn(state.memory, policy)
         problem = f"{error.problem}; {_remedy(memory)}"
@@ -149,4 +149,4 @@ def _overdrawn(before: MemoryState, policy: StaticMemoryPolicy) -> MemoryState:
                 left = max(table.allocatable - taken, 0)
                 tables[name] = replace(table, reserved=taken, free=left)
         machine[node_id] = replace(old, memory_map=tables)
-    return MemoryState(machine, before.assignments)
+    return MemoryState(machine, before.assignments, before.bubbles)

@@ -178,7 +178,8 @@ def _load(file: bytes, policy_name: str) -> MemoryManagerCheckpoint:
 
 def checkpoint_of(policy_name: str, state: MemoryState) -> MemoryManagerCheckpoint:
     """The sealed file content of a state; under policy ``None`` give ``MemoryState()``."""
-    return MemoryManagerCheckpoint(policy_name, state.machine, state.assignments).sealed()
+    bubbles = state.bubbles or None
+    return MemoryManagerCheckpoint(policy_name, state.machine, state.assignments, bubbles).sealed()
 
 
 def state_of(checkpoint: MemoryManagerCheckpoint) -> MemoryState:
@@ -187,11 +188,8 @@ def state_of(checkpoint: MemoryManagerCheckpoint) -> MemoryState:
     A container without blocks, which a kubelet takes for one without assignment, is left out.
 
     Raises:
-        CheckpointError: a NUMA node is ``null``, or there are ``podEntries`` (a newer kubelet's),
-            which a state does not have.
+        CheckpointError: a NUMA node is ``null``.
     """
-    if checkpoint.pod_entries:
-        raise CheckpointError("podEntries are of a newer kubelet, drain the node and start anew")
     machine: dict[int, NUMANodeState] = {}
     for node_id, node in (checkpoint.machine_state or {}).items():
         if node is None:
@@ -202,7 +200,8 @@ def state_of(checkpoint: MemoryManagerCheckpoint) -> MemoryState:
         for uid, containers in (checkpoint.entries or {}).items()
         if containers is not None
     }
-    return MemoryState(machine, assignments)
+    bubbles = {uid: blocks or () for uid, blocks in (checkpoint.pod_entries or {}).items()}
+    return MemoryState(machine, assignments, bubbles)
 
 
 def _map(value: Value, convert: Callable[[Value], object]) -> Value:

@@ -8,7 +8,8 @@ and ``memorymanager/policy_static.go`` (kubelet 1.34).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,6 +20,8 @@ from pinfold.core.values.quantity import Format, Quantity
 
 UINT64: Final = (1 << 64) - 1
 """Largest size; sums are taken modulo one more, as upstream's are."""
+
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class MemoryStateError(ValueError):
@@ -67,6 +70,9 @@ class Block(Struct, frozen=True):
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
 """Pod uid -> container name -> its blocks."""
+
+Bubbles = Mapping[str, tuple[Block, ...]]
+"""Pod uid -> what the pod has as a whole, and its containers divide among themselves."""
 
 
 class NodeMemory(Struct, frozen=True):
@@ -160,25 +166,33 @@ def _moved(
 class MemoryState(Struct, frozen=True):
     """All NUMA nodes and all assignments; never changed, only replaced.
 
-    ``machine`` is by NUMA node id, ``assignments`` by pod uid and container name.
+    ``machine`` is by NUMA node id, ``assignments`` by pod uid and container name.  Of a pod in
+    ``bubbles`` (upstream's ``podEntries``) the machine is charged once, with its bubble: what its
+    containers are assigned is within that, and of those that share it is the same.
     """
 
     machine: Mapping[int, NUMANodeState] = field(default_factory=dict)
     assignments: Assignments = field(default_factory=dict)
+    bubbles: Bubbles = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Mapping[int, NodeMemory], assignments: Assignments) -> MemoryState:
+    def of(
+        cls, nodes: Mapping[int, NodeMemory], assignments: Assignments, bubbles: Bubbles = _NONE
+    ) -> MemoryState:
         """Rebuild the state of a machine from recorded assignments.
 
         What a group's nodes have together is exact; nothing records how it was split among them.
 
         Raises:
-            MemoryStateError: an assignment that does not fit the machine or another one.
+            MemoryStateError: an assignment that does not fit the machine or another one, or a
+                container with memory elsewhere than its pod.
         """
         machine = default_machine_state(nodes)
         single: set[int] = set()
-        for uid, container, block in sorted(_blocks(assignments), key=_narrow_first):
-            who = f"pod {uid}, container {container}"
+        for uid, blocks in bubbles.items():
+            _check_within(uid, blocks, assignments.get(uid, {}))
+        for uid, container, block in sorted(_charged(assignments, bubbles), key=_narrow_first):
+            who = f"pod {uid}, container {container}" if container else f"pod {uid}"
             _check(machine, block, who)
             left = charge(machine, block)
             if left:
@@ -193,7 +207,8 @@ class MemoryState(Struct, frozen=True):
         for node_id in single:
             # Only a single assignment can come to a node that is in a group, never a group to it.
             machine[node_id] = replace(machine[node_id], cells=(node_id,))
-        return cls(machine, {uid: dict(pod) for uid, pod in assignments.items() if pod})
+        kept = {uid: dict(pod) for uid, pod in assignments.items() if pod}
+        return cls(machine, kept, dict(bubbles))
 
     def blocks_of(self, pod_uid: str, container: str) -> tuple[Block, ...] | None:
         """What a container has; ``None`` where it has no assignment."""
@@ -213,19 +228,26 @@ def remove_container(state: MemoryState, pod_uid: str, container: str) -> Memory
     """Give back what a container has; the same state where it has nothing.
 
     Where another container is alone on a node of the group, a kubelet may give back that one's
-    memory, and hand it out twice; here every container keeps its own.
+    memory, and hand it out twice; here every container keeps its own.  A container in its pod's
+    bubble has only a part of that: nothing comes back until the last one is removed, then all.
     """
     blocks = state.blocks_of(pod_uid, container)
     if blocks is None:
         return state
     left = {name: kept for name, kept in state.assignments[pod_uid].items() if name != container}
     assignments = {**state.assignments, pod_uid: left}
+    bubbles = state.bubbles
     if not left:
         del assignments[pod_uid]
+    if pod_uid in bubbles:
+        if left:
+            return MemoryState(state.machine, assignments, bubbles)
+        blocks = bubbles[pod_uid]
+        bubbles = {uid: kept for uid, kept in bubbles.items() if uid != pod_uid}
     machine = dict(state.machine)
     for block in blocks:
-        release(machine, block, _alone(assignments, block))
-    return MemoryState(machine, assignments)
+        release(machine, block, _alone(assignments, bubbles, block))
+    return MemoryState(machine, assignments, bubbles)
 
 
 def remove_pod(state: MemoryState, pod_uid: str) -> MemoryState:
@@ -235,19 +257,24 @@ def remove_pod(state: MemoryState, pod_uid: str) -> MemoryState:
     return state
 
 
-def _blocks(assignments: Assignments) -> Iterator[tuple[str, str, Block]]:
+def _charged(assignments: Assignments, bubbles: Bubbles) -> Iterator[tuple[str, str, Block]]:
+    """Pod uid, container (none: its bubble) and block of all that the machine is charged with."""
+    for uid, blocks in bubbles.items():
+        for block in blocks:
+            yield uid, "", block
     for uid, containers in assignments.items():
-        for name, blocks in containers.items():
-            for block in blocks:
-                yield uid, name, block
+        if uid not in bubbles:
+            for name, of_container in containers.items():
+                for block in of_container:
+                    yield uid, name, block
 
 
-def _alone(assignments: Assignments, block: Block) -> dict[int, int]:
-    """NUMA node -> bytes of the block's type that containers have on it alone."""
+def _alone(assignments: Assignments, bubbles: Bubbles, block: Block) -> dict[int, int]:
+    """NUMA node -> bytes of the block's type that containers and bubbles have on it alone."""
     sizes: dict[int, int] = {}
     nodes = block.numa_affinity or ()
     if len(nodes) > 1:
-        for _, _, other in _blocks(assignments):
+        for _, _, other in _charged(assignments, bubbles):
             if other.type == block.type and len(other.numa_affinity or ()) == 1:
                 for node in other.numa_affinity or ():
                     sizes[node] = sizes.get(node, 0) + other.size
@@ -258,6 +285,21 @@ def _narrow_first(item: tuple[str, str, Block]) -> tuple[int, str, str, str]:
     # What must be on one node is served before what may be on any node of its group.
     uid, container, block = item
     return len(block.numa_affinity or ()), uid, container, block.type
+
+
+def _check_within(
+    uid: str, bubble: tuple[Block, ...], containers: Mapping[str, tuple[Block, ...]]
+) -> None:
+    """Make sure that no container of a pod has memory that its pod does not have."""
+    had = {(block.numa_affinity, block.type): block.size for block in bubble}
+    for name, blocks in containers.items():
+        for block in blocks:
+            if block.size > had.get((block.numa_affinity, block.type), -1):
+                raise MemoryStateError(
+                    f"pod {uid}, container {name}: {_told(block)}, which the pod as a whole does "
+                    "not have",
+                    "the record is damaged, end the pod and forget it",
+                )
 
 
 def _check(machine: Mapping[int, NUMANodeState], block: Block, who: str) -> None:

@@ -197,7 +197,8 @@ class StaticMemoryPolicy(Struct, frozen=True):
         for block in blocks:
             charge(machine, block, max(block.size - left.get(block.type, 0), 0))
         containers = shrunk_assignments(state, pod, container, blocks) | {container.name: blocks}
-        transaction.state = MemoryState(machine, {**state.assignments, pod.uid: containers})
+        assignments = {**state.assignments, pod.uid: containers}
+        transaction.state = MemoryState(machine, assignments, state.bubbles)
         return blocks
 
     def remove(self, transaction: MemoryTransaction, container_name: str) -> None:
