@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.machines.source import open_machine
@@ -18,6 +19,7 @@ from pinfold.config.settings import SettingError, override
 from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import NamedVersion, VersionSource
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
@@ -110,10 +112,16 @@ def load_devices(
 
 def load_config(file: str | None, options: Mapping[str, Any]) -> tuple[NodeConfig, tuple[str, ...]]:
     """Read a configuration file, if any, and apply the flags."""
+    asked: NamedVersion | None = options.get("kubelet_version")
+    base = NodeConfig()
+    said: tuple[str, ...] = ()
+    if asked is not None:
+        base = replace(base, kubelet_version=asked.version, kubelet_version_from=VersionSource.FLAG)
+        said = (asked.remark,) if asked.remark else ()
     with input_errors(MachineError, ConfigError, SettingError):
         if file is None:
-            config = override(NodeConfig(), options)
-            return config, config_notes(config)
-        loaded = load_kubelet_config(file)
+            config = override(base, options)
+            return config, (*said, *config_notes(config))
+        loaded = load_kubelet_config(file, base)
         config = override(loaded.config, options)
-        return config, (*loaded.notes, *config_notes(config, loaded.config))
+        return config, (*said, *loaded.notes, *config_notes(config, loaded.config))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
-from pinfold.cli.output import F, machine_option
+from pinfold.cli.output import F, InputError, machine_option
 from pinfold.config.settings import SETTINGS
+from pinfold.core.kubelet.versions import KubeletVersionError, NamedVersion, named_version
 
 manifest_arguments = click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
 
@@ -17,6 +20,31 @@ resize_option = click.option(
     multiple=True,
     help="Resize a container to N exclusive CPUs once all pods are placed; in the order given, and "
     "all else is shown as it is afterwards.",
+)
+
+
+def _named(
+    context: click.Context,  # noqa: ARG001 - click
+    option: click.Parameter,
+    written: str | None,
+) -> NamedVersion | None:
+    if written is None:
+        return None
+    try:
+        return named_version(written)
+    except KubeletVersionError as error:
+        raise InputError(f"{option.opts[0]}: {error}") from None
+
+
+def version_option(name: str, text: str) -> Callable[[F], F]:
+    """An option that is the version of a kubelet: a :class:`.NamedVersion`, None without it."""
+    return click.option(name, metavar="V", callback=_named, help=text)
+
+
+kubelet_version_option = version_option(
+    "--kubelet-version",
+    "Answer as the kubelet of this version, such as 1.34 or v1.35.6. Without it: the version that "
+    "a Node or a capture tells, else 1.36.",
 )
 
 
@@ -42,4 +70,4 @@ def node_options(command: F) -> F:
         metavar="FILE",
         help="A KubeletConfiguration file; the flags below win over it.",
     )(command)
-    return machine_option(command)
+    return machine_option(kubelet_version_option(command))

@@ -17,7 +17,7 @@ from pinfold.core.kubelet.own_policies import (
     OwnPolicies,
     ParkingOptions,
 )
-from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion, VersionSource
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
 from pinfold.core.values.cpuset import CPUSet
 
@@ -65,12 +65,19 @@ class NodeConfig(Struct, frozen=True):
     confine_system: bool = False
     kubelet_version: KubeletVersion = DEFAULT_VERSION
     """Whose rules hold: those of the kubelet that is configured so."""
+    kubelet_version_from: VersionSource = VersionSource.DEFAULT
+    """Who said so."""
     own: OwnPolicies | None = None
     """None for a kubelet, and where the file has no section ``pinfold``."""
 
     def gate(self, name: str) -> bool:
         """Whether a feature gate is on, in this version and as set; see :func:`.gate_enabled`."""
         return gate_enabled(name, self.feature_gates, self.kubelet_version)
+
+    @property
+    def version_is_explicit(self) -> bool:
+        """Whether somebody asked for the answers of just this kubelet, and for nothing of ours."""
+        return self.kubelet_version_from is VersionSource.FLAG
 
     @property
     def all_options(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ is asked :meth:`~ByVersion.at` a version; nothing else compares versions.
 from __future__ import annotations
 
 import re
+from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -61,6 +62,23 @@ OLDEST: Final = RELEASES[0].version
 NEWEST: Final = RELEASES[-1].version
 DEFAULT_VERSION: Final = max(one.version for one in RELEASES if one.is_recorded)
 """Meant where nobody says which kubelet: the newest that is recorded."""
+
+
+class VersionSource(Enum):
+    """Who said which kubelet is meant, the first one wins."""
+
+    FLAG = "flag"
+    """Somebody asked for this kubelet's answers: ``--kubelet-version``."""
+    CONFIGURATION = "configuration"
+    """``kubeletVersion`` of the section ``pinfold``."""
+    RECORD = "record"
+    """The agent's record: the version with which it was begun."""
+    NODE = "node"
+    """A Node object, or another document of the node."""
+    CAPTURE = "capture"
+    """What was written down of the machine."""
+    DEFAULT = "default"
+    """Nobody."""
 
 
 class NamedVersion(Struct, frozen=True):
