@@ -19,17 +19,18 @@ _PAGE_BYTES: Final = 512
 """The smallest that SQLite has: mutations meet more of the structure."""
 
 _ROWS: Final = """
-INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3', 'Static', 'cri', '/pinfold');
-INSERT INTO pods VALUES (1, 'u', 'ns', 'web', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm', 2.5);
+INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3', 'Static', 'cri', '/pinfold', '1.36');
+INSERT INTO pods VALUES (1, 'u', 'ns', 'web', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm', 2.5, '2-5');
 INSERT INTO assignments VALUES (1, 'c', '2-3', '2', '3');
 INSERT INTO memory VALUES (1, 'c', 0, 'memory', '[0, 1]', 4096);
+INSERT INTO bubble_memory VALUES (1, 0, 'memory', '[0, 1]', 8192);
 INSERT INTO devices VALUES (1, 'c', 'example.com/gpu', '["g0"]', x'0a00');
 INSERT INTO containers VALUES (1, 'c', 2, NULL);
 INSERT INTO history VALUES (1, 12.5, 'admitted', 'u', 'ns/web', '{"a": 1}');
 """
 _WORDS: Final = tuple(
     b"""Running Admitted Failed 0-3 3-0 0-x {} [] { CREATE TABLE INDEX TRIGGER CHECK STRICT pods
-    node history assignments memory devices containers sqlite_sequence [0] [-1] [64]""".split()
+    node history assignments memory bubble_memory devices containers sqlite_sequence [0] [-1] [64]""".split()
 )
 
 

@@ -49,7 +49,7 @@ from pinfold.ports.store import Store
 
 NODE: Final = NodeRecord("static", CPUSet.parse("0-511"), CPUSet([0]), CPUSet.parse("0-511"))
 FULL_NODE: Final = NodeRecord(
-    "none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"), "Static", "cri", "/t"
+    "none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"), "Static", "cri", "/t", "1.36"
 )
 
 
@@ -69,6 +69,8 @@ def pod(label: str, /, **fields: object) -> PodRecord:
         memory={"a": (Block((0, 1), "memory", 2**40), Block((1,), "hugepages-2Mi", 2**21))},
         devices={"a": {"example.com/gpu": DeviceGrant(("gpu-1", "gpu-0"), b"\x00\xff")}},
         load_driven={"a": ByLoad(1.25, 12.5, 99.75, "boot"), "ü": ByLoad()},
+        bubble=CPUSet.parse("1-3,8-600"),
+        bubble_memory=(Block((0, 1), "memory", 2**41), Block((1,), "hugepages-2Mi", 2**21)),
     )
     return replace(record, **fields)
 
@@ -96,6 +98,10 @@ async def check_refusals(store: Store) -> None:
         ("constraint", Batch(put=(pod("b", uid=""),))),
         ("constraint", Batch(put=(pod("b", assignments={"a": CPUSet()}),))),
         ("65535", Batch(put=(pod("b", assignments={"a": CPUSet([65536])}),))),
+        ("65535", Batch(put=(pod("b", bubble=CPUSet([65536])),))),
+        ("NUMA nodes", Batch(put=(pod("b", bubble_memory=(Block((), "memory", 1),)),))),
+        ("bytes", Batch(put=(pod("b", bubble_memory=(Block((0,), "memory", 2**63),)),))),
+        ("constraint", Batch(put=(pod("b", bubble_memory=(Block((0,), "", 1),)),))),
         ("constraint", Batch(put=(pod("b", admitted_at=float("nan")),))),
         ("constraint", Batch(put=(pod("b", restarts={"a": -1}),))),
         ("constraint", Batch(put=(pod("b", load_driven={"": ByLoad()}),))),
@@ -213,6 +219,8 @@ async def _check_every_field(store: Store) -> None:
             devices={nasty: {nasty: DeviceGrant((nasty, "\ud800", ""), bytes(range(256)))}},
             baselines={nasty: odd, "": CPUSet()},
             load_driven={nasty: ByLoad(1e300, -1.0, 1e300, nasty)},
+            bubble=CPUSet([65535]),
+            bubble_memory=(Block((63, 0), nasty, 2**63 - 1), Block((0,), nasty, 0)),
         ),
         pod("empty texts", reason="", message="", admitted_at=-1.0),
     ]

@@ -93,6 +93,9 @@ class PodRecord(Struct, frozen=True):
     manager's blocks, ``devices`` what plugins gave; ``load_driven`` are the containers that have
     CPUs of their own by load, with what is known of each; ``restarts`` counts attempts by
     container; times are seconds since the epoch.
+
+    ``bubble`` are the CPUs of the pod as a whole, which include all those of its containers, and
+    ``bubble_memory`` are its blocks; empty: it has no bubble.
     """
 
     uid: str
@@ -112,6 +115,8 @@ class PodRecord(Struct, frozen=True):
     baselines: Mapping[str, CPUSet] = field(default_factory=dict)
     idle: Mapping[str, CPUSet] = field(default_factory=dict)
     load_driven: Mapping[str, ByLoad] = field(default_factory=dict)
+    bubble: CPUSet = CPUSet()
+    bubble_memory: tuple[Block, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -140,6 +145,8 @@ class PodRecord(Struct, frozen=True):
             baselines={},
             idle={},
             load_driven={},
+            bubble=CPUSet(),
+            bubble_memory=(),
         )
 
 
@@ -268,7 +275,8 @@ class NodeRecord(Struct, frozen=True):
     """The node at the last commit, for the checks at the next start.
 
     ``runtime`` is what runs the containers of its pods, ``cgroups`` the tree that they are in; ""
-    where an older program wrote it, or where there is none.
+    where an older program wrote it, or where there is none.  ``kubelet_version`` is the kubelet as
+    which is decided, such as ``1.36``; "" where an older program wrote it.
     """
 
     policy_name: str
@@ -278,6 +286,7 @@ class NodeRecord(Struct, frozen=True):
     memory_policy: str = "None"
     runtime: str = ""
     cgroups: str = ""
+    kubelet_version: str = ""
 
 
 class HistoryEntry(Struct, frozen=True):

@@ -218,12 +218,12 @@ def test_a_newer_form_is_refused_and_left_alone(tmp_path: Path) -> None:
         ("PRAGMA application_id = 7", "a database, but not the agent's .name another --state-dir"),
         ("PRAGMA user_version = 0", "form has the number 0"),
         ("PRAGMA user_version = -1", "form has the number -1"),
-        ("DROP TABLE containers", "not as form 10 was made: 'containers'"),
-        ("CREATE TABLE more (x)", "not as form 10 was made: 'more'"),
-        ("DROP INDEX active_names", "not as form 10 was made: 'active_names'"),
+        ("DROP TABLE containers", "not as form 11 was made: 'containers'"),
+        ("CREATE TABLE more (x)", "not as form 11 was made: 'more'"),
+        ("DROP INDEX active_names", "not as form 11 was made: 'active_names'"),
         (
             "CREATE TRIGGER t AFTER INSERT ON history BEGIN DELETE FROM pods; END",
-            "not as form 10 was made: 't'",
+            "not as form 11 was made: 't'",
         ),
     ],
 )
@@ -328,6 +328,12 @@ def kept(manifest: str) -> str:
         (["UPDATE node SET default_cpus = '0-x'"], "table node: '0-x'"),
         (["UPDATE memory SET numa_nodes = '[-1]' WHERE pod = 2"], "table memory, pod 2.*nodes"),
         (["UPDATE memory SET numa_nodes = '{}' WHERE pod = 2"], "table memory, pod 2.*nodes"),
+        (["UPDATE pods SET bubble = '3-1' WHERE number = 2"], "table pods, row 2: range '3-1'"),
+        ([IGNORE, "UPDATE pods SET bubble = ''"], "table pods, row 1: an owner of no CPUs"),
+        (
+            ["UPDATE bubble_memory SET numa_nodes = '{}' WHERE pod = 2"],
+            "table bubble_memory, pod 2.*nodes",
+        ),
         (["UPDATE devices SET ids = '[]' WHERE pod = 2"], "table devices, pod 2.*gpu.*ids is"),
         (["UPDATE devices SET ids = '[7]' WHERE pod = 2"], "table devices, pod 2.*gpu.*ids is"),
         (
@@ -350,7 +356,7 @@ def kept(manifest: str) -> str:
         ),
         (
             ["DELETE FROM pods WHERE number = 4"],
-            r"table (assignments|containers|load_driven|memory|devices), a row: not in table pods",
+            r"table \w+, a row: not in table pods",
         ),
         (["UPDATE pods SET name = CAST(x'ff' AS TEXT) WHERE number = 2"], "(?i)utf-8"),
         (["INSERT INTO move VALUES (1, '{}', '{}')"], "table move: .*missing"),
@@ -419,6 +425,10 @@ def test_the_tables_keep_nonsense_out(tmp_path: Path) -> None:
         "UPDATE memory SET type = ''",
         "UPDATE memory SET numa_nodes = '['",
         "UPDATE memory SET size = -1",
+        "UPDATE pods SET bubble = ''",
+        "UPDATE bubble_memory SET type = ''",
+        "UPDATE bubble_memory SET numa_nodes = '['",
+        "UPDATE bubble_memory SET size = -1",
         "UPDATE devices SET resource = ''",
         "UPDATE devices SET ids = '['",
         "UPDATE devices SET response = 'text'",
@@ -427,7 +437,7 @@ def test_the_tables_keep_nonsense_out(tmp_path: Path) -> None:
         "UPDATE load_driven SET container = ''",
         "UPDATE containers SET restarts = -1",
         "UPDATE containers SET exit_code = 'x'",
-        "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None', '', ''",
+        "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None', '', '', ''",
         "UPDATE history SET document = '{'",
         "UPDATE history SET kind = ''",
     ):

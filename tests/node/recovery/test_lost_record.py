@@ -327,6 +327,8 @@ def test_a_keepsake_is_read_back() -> None:
         exit_codes={"c0": 1},
         memory={"c0": (Block((0, 1), "memory", 7),)},
         devices={"c0": {"gpu": DeviceGrant(("a", "b"), b"\xff\0")}},
+        bubble=CPUSet.parse("2-5"),
+        bubble_memory=(Block((0, 1), "memory", 9),),
     )
     assert Keepsake.decode(Keepsake(7, pod).encode()) == Keepsake(7, pod)
     long = replace(pod, manifest=json.dumps({"x": "y" * MOST}))

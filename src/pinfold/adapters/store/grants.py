@@ -35,6 +35,23 @@ def read_memory(database: sqlite3.Connection, file: str) -> dict[int, dict[str, 
     return found
 
 
+def read_bubble_memory(database: sqlite3.Connection, file: str) -> dict[int, tuple[Block, ...]]:
+    """The blocks of bubbles, by the pod's number.
+
+    Raises:
+        StoreError: a value that cannot be; the message names table and row.
+        sqlite3.Error: the file cannot be read.
+    """
+    found: dict[int, tuple[Block, ...]] = {}
+    for number, kind, nodes, size in database.execute(
+        "SELECT pod, type, numa_nodes, size FROM bubble_memory ORDER BY pod, position"
+    ):
+        place = f"{file}: table bubble_memory, pod {number}"
+        block = Block(_numa_nodes(nodes, place), kind, size)
+        found[number] = (*found.get(number, ()), block)
+    return found
+
+
 def read_devices(
     database: sqlite3.Connection, file: str
 ) -> dict[int, dict[str, dict[str, DeviceGrant]]]:
@@ -68,6 +85,14 @@ def write_grants(database: sqlite3.Connection, number: int, pod: PodRecord) -> N
             (number, container, position, block.type, _nodes_text(block), _size(block))
             for container, blocks in pod.memory.items()
             for position, block in enumerate(blocks)
+        ],
+    )
+    database.execute("DELETE FROM bubble_memory WHERE pod = ?", (number,))
+    database.executemany(
+        "INSERT INTO bubble_memory VALUES (?, ?, ?, ?, ?)",
+        [
+            (number, position, block.type, _nodes_text(block), _size(block))
+            for position, block in enumerate(pod.bubble_memory)
         ],
     )
     database.execute("DELETE FROM devices WHERE pod = ?", (number,))

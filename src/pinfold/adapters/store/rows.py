@@ -10,7 +10,12 @@ from typing import Final, TypeVar
 
 from msgspec import UNSET
 
-from pinfold.adapters.store.grants import read_devices, read_memory, write_grants
+from pinfold.adapters.store.grants import (
+    read_bubble_memory,
+    read_devices,
+    read_memory,
+    write_grants,
+)
 from pinfold.adapters.store.moves import read_move, write_move
 from pinfold.adapters.store.objects import read_objects, write_objects
 from pinfold.adapters.store.schema import REMEDY
@@ -131,12 +136,12 @@ def trim_history(database: sqlite3.Connection, limit: int) -> None:
 
 def _read_node(database: sqlite3.Connection, file: str) -> NodeRecord | None:
     node = None
-    for policy, memory, runtime, cgroups, *sets in database.execute(
-        "SELECT policy_name, memory_policy, runtime, cgroups, default_cpus, reserved_cpus, "
-        "machine_cpus FROM node"
+    for policy, memory, runtime, cgroups, version, *sets in database.execute(
+        "SELECT policy_name, memory_policy, runtime, cgroups, kubelet_version, default_cpus, "
+        "reserved_cpus, machine_cpus FROM node"
     ):
         default, reserved, machine = (_read(CPUSet.parse, t, f"{file}: table node") for t in sets)
-        node = NodeRecord(policy, default, reserved, machine, memory, runtime, cgroups)
+        node = NodeRecord(policy, default, reserved, machine, memory, runtime, cgroups, version)
     return node
 
 
@@ -170,6 +175,7 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
         one = ByLoad(_read(_usage, used, place), *when)
         load_driven.setdefault(number, {})[container] = one
     memory = read_memory(database, file)
+    bubble_memory = read_bubble_memory(database, file)
     devices = read_devices(database, file)
     pods = {}
     for (
@@ -183,9 +189,10 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
         reason,
         message,
         at,
+        bubble,
     ) in database.execute(
         "SELECT number, uid, namespace, name, manifest, phase, source, reason, message, "
-        "admitted_at FROM pods ORDER BY number"
+        "admitted_at, bubble FROM pods ORDER BY number"
     ):
         place = f"{file}: table pods, row {number}"
         pods[uid] = PodRecord(
@@ -206,6 +213,8 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             baselines=baselines.get(number, {}),
             idle=idle.get(number, {}),
             load_driven=load_driven.get(number, {}),
+            bubble=CPUSet() if bubble is None else _read(_owned, bubble, place),
+            bubble_memory=bubble_memory.get(number, ()),
         )
     return pods
 
@@ -221,10 +230,12 @@ def _retire(database: sqlite3.Connection, uid: str) -> None:
 def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
     (number,) = database.execute(
         "INSERT INTO pods (uid, namespace, name, manifest, phase, source, reason, message, "
-        "admitted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET "
+        "admitted_at, bubble) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (uid) DO UPDATE SET "
         "namespace = excluded.namespace, name = excluded.name, manifest = excluded.manifest, "
         "phase = excluded.phase, source = excluded.source, reason = excluded.reason, "
-        "message = excluded.message, admitted_at = excluded.admitted_at RETURNING number",
+        "message = excluded.message, admitted_at = excluded.admitted_at, "
+        "bubble = excluded.bubble RETURNING number",
         (
             pod.uid,
             pod.namespace,
@@ -235,6 +246,7 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
             pod.reason,
             pod.message,
             pod.admitted_at,
+            _text(pod.bubble) if pod.bubble else None,
         ),
     ).fetchone()
     database.execute("DELETE FROM assignments WHERE pod = ?", (number,))
@@ -266,7 +278,7 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
 
 def _put_node(database: sqlite3.Connection, node: NodeRecord) -> None:
     database.execute(
-        "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             node.policy_name,
             _text(node.default),
@@ -275,6 +287,7 @@ def _put_node(database: sqlite3.Connection, node: NodeRecord) -> None:
             node.memory_policy,
             node.runtime,
             node.cgroups,
+            node.kubelet_version,
         ),
     )
 
@@ -317,7 +330,7 @@ def _baseline(pod: PodRecord, container: str) -> str | None:
 
 def _owned(text: str) -> CPUSet:
     if not (cpus := CPUSet.parse(text)):
-        raise ValueError("a container that owns no CPUs")
+        raise ValueError("an owner of no CPUs")
     return cpus
 
 

@@ -176,6 +176,22 @@ CREATE TABLE objects (
 """
 """An agent of the form before would admit what a quota refuses."""
 
+_BUBBLES: Final = """
+ALTER TABLE pods ADD COLUMN bubble TEXT CHECK (bubble <> '');
+CREATE TABLE bubble_memory (
+    pod INTEGER NOT NULL REFERENCES pods (number) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    type TEXT NOT NULL CHECK (type <> ''),
+    numa_nodes TEXT NOT NULL CHECK (json_valid(numa_nodes)),
+    size INTEGER NOT NULL CHECK (size >= 0),
+    PRIMARY KEY (pod, position)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE node ADD COLUMN kubelet_version TEXT NOT NULL DEFAULT ''
+"""
+"""NULL for pods without a bubble; an agent of the form before would give away what is in one and no
+container's, and charge memory of its containers besides.  No version is on record of the kubelet
+as which such an agent decided."""
+
 MIGRATIONS: Final = (
     _FIRST,
     _MEMORY_AND_DEVICES,
@@ -187,6 +203,7 @@ MIGRATIONS: Final = (
     _LOAD_DRIVEN,
     _SINCE_WHEN,
     _OBJECTS,
+    _BUBBLES,
 )
 """What leads from each form to the next; the first makes an empty database.
 

@@ -6,7 +6,7 @@ A keepsake is written with the container, wherever its runtime keeps its own rec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,6 +20,10 @@ MOST: Final = 64 * 1024
 """Characters; a pod with a longer record leaves out its manifest."""
 
 
+_Block: TypeAlias = tuple[tuple[int, ...], str, int]
+"""NUMA nodes, type, size."""
+
+
 class _Written(Struct, frozen=True):
     generation: int
     uid: Annotated[str, Meta(min_length=1)]
@@ -31,13 +35,15 @@ class _Written(Struct, frozen=True):
     cpus: Mapping[str, CPUSet]
     restarts: Mapping[str, int]
     exit_codes: Mapping[str, int]
-    memory: Mapping[str, tuple[tuple[tuple[int, ...], str, int], ...]]
-    """By container the blocks: NUMA nodes, type, size."""
+    memory: Mapping[str, tuple[_Block, ...]]
+    """By container."""
     devices: Mapping[str, Mapping[str, tuple[tuple[str, ...], bytes]]]
     """By container and resource: ids, what the plugin answered."""
     baselines: Mapping[str, CPUSet] = {}
     idle: Mapping[str, CPUSet] = {}
     load_driven: tuple[str, ...] = ()
+    bubble: CPUSet = CPUSet()
+    bubble_memory: tuple[_Block, ...] = ()
 
 
 class Keepsake(Struct, frozen=True):
@@ -79,10 +85,7 @@ def _text(generation: int, pod: PodRecord) -> str:
         dict(pod.assignments),
         dict(pod.restarts),
         dict(pod.exit_codes),
-        {
-            name: tuple((one.numa_affinity or (), one.type, one.size) for one in blocks)
-            for name, blocks in pod.memory.items()
-        },
+        {name: _told(blocks) for name, blocks in pod.memory.items()},
         {
             name: {resource: (one.ids, one.response) for resource, one in grants.items()}
             for name, grants in pod.devices.items()
@@ -90,8 +93,14 @@ def _text(generation: int, pod: PodRecord) -> str:
         dict(pod.baselines),
         dict(pod.idle),
         tuple(sorted(pod.load_driven)),
+        pod.bubble,
+        _told(pod.bubble_memory),
     )
     return msgspec.json.encode(written, enc_hook=str).decode()
+
+
+def _told(blocks: tuple[Block, ...]) -> tuple[_Block, ...]:
+    return tuple((one.numa_affinity or (), one.type, one.size) for one in blocks)
 
 
 def _pod(found: _Written) -> PodRecord:
@@ -116,4 +125,6 @@ def _pod(found: _Written) -> PodRecord:
         baselines=found.baselines,
         idle=found.idle,
         load_driven=dict.fromkeys(found.load_driven, ByLoad()),
+        bubble=found.bubble,
+        bubble_memory=tuple(Block(*one) for one in found.bubble_memory),
     )
