@@ -20,7 +20,8 @@ _PAGE_BYTES: Final = 512
 
 _ROWS: Final = """
 INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3', 'Static', 'cri', '/pinfold', '1.36');
-INSERT INTO pods VALUES (1, 'u', 'ns', 'web', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm', 2.5, '2-5');
+INSERT INTO pods VALUES (1, 'u', 'ns', 'a', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm',
+    2.5, '2-5');
 INSERT INTO assignments VALUES (1, 'c', '2-3', '2', '3');
 INSERT INTO memory VALUES (1, 'c', 0, 'memory', '[0, 1]', 4096);
 INSERT INTO bubble_memory VALUES (1, 0, 'memory', '[0, 1]', 8192);
@@ -30,7 +31,8 @@ INSERT INTO history VALUES (1, 12.5, 'admitted', 'u', 'ns/web', '{"a": 1}');
 """
 _WORDS: Final = tuple(
     b"""Running Admitted Failed 0-3 3-0 0-x {} [] { CREATE TABLE INDEX TRIGGER CHECK STRICT pods
-    node history assignments memory bubble_memory devices containers sqlite_sequence [0] [-1] [64]""".split()
+    node history assignments memory bubble_memory devices containers sqlite_sequence [0] [-1]
+    [64]""".split()
 )
 
 
