@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pinfold.core.kubelet.policy_options import StaticPolicyOptions
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.ledger import Assign, Bounds, InvariantError, Ledger, Release
+from pinfold.state.ledger import Assign, AssignBubble, Bounds, InvariantError, Ledger, Release
 from pinfold.state.startup import StartError, start_policy
 
 MACHINE = CPUSet.parse("0-7")
@@ -127,6 +127,77 @@ def test_a_pool_that_lacks_cpus_is_a_violation() -> None:
     ]
 
 
+BUBBLE = FRESH.with_bubble("p", cpus("2-5"), {"a": cpus("2-3"), "s": cpus("4")})
+
+
+def test_a_bubble_is_owned_as_a_whole() -> None:
+    assert BUBBLE.bubble_of("p") == cpus("2-5")
+    assert BUBBLE.bubble_of("q") is None
+    assert BUBBLE.default == cpus("0-1,6-7")
+    assert BUBBLE.exclusive == cpus("2-5"), "CPU 5 is nobody's part"
+    assert BUBBLE.cpus_of_pod("p") == cpus("2-4")
+    assert BUBBLE.violations() == []
+    with pytest.raises(InvariantError, match="CPUs 5 belong to another pod"):
+        BUBBLE.with_assignment("q", "c", cpus("5-6"))
+    with pytest.raises(InvariantError, match="CPUs 5 belong to another pod"):
+        BUBBLE.with_bubble("q", cpus("5-6"), {})
+
+
+def test_a_bubble_is_given_back_with_the_last_container() -> None:
+    first = BUBBLE.without("p", "a")
+    assert first.default == BUBBLE.default
+    assert first.assignments == {"p": {"s": cpus("4")}}
+    assert first.without("p", "s") == FRESH
+    assert BUBBLE.without("p") == FRESH
+    assert BUBBLE.without("p", "other") is BUBBLE
+    nobody = FRESH.with_bubble("p", cpus("2-5"), {})
+    assert nobody.exclusive == cpus("2-5")
+    assert nobody.without("p", "a") is nobody
+    assert nobody.without("p") == FRESH
+
+
+def test_the_parts_of_a_bubble_stay_in_it() -> None:
+    moved = BUBBLE.with_assignment("p", "a", cpus("3,5"))
+    assert (moved.default, moved.bubble_of("p")) == (BUBBLE.default, cpus("2-5"))
+    assert BUBBLE.with_pod("p", {"s": cpus("2-5")}).exclusive == cpus("2-5")
+    outside = r"CPUs 6 are not in the pod's 2-5"
+    with pytest.raises(InvariantError, match=outside):
+        BUBBLE.with_assignment("p", "a", cpus("5-6"))
+    with pytest.raises(InvariantError, match=outside):
+        BUBBLE.with_pod("p", {"a": cpus("2"), "s": cpus("6")})
+    with pytest.raises(InvariantError, match=outside):
+        FRESH.with_bubble("p", cpus("2-5"), {"a": cpus("5-6")})
+    with pytest.raises(InvariantError, match="its bubble: no CPU to assign"):
+        FRESH.with_bubble("p", CPUSet(), {})
+    with pytest.raises(InvariantError, match="CPUs 0 are reserved"):
+        FRESH.with_bubble("p", cpus("0-1"), {})
+
+
+def test_a_bubble_takes_the_place_of_what_the_pod_has() -> None:
+    ledger = FRESH.with_assignment("p", "c", cpus("2-3"))
+    changed = ledger.apply([AssignBubble("p", cpus("3-4"), {"a": cpus("4")})])
+    assert changed.default == cpus("0-2,5-7")
+    assert changed.assignments == {"p": {"a": cpus("4")}}
+    assert changed.apply([AssignBubble("p", cpus("6"), {}), Release("p")]) == FRESH
+
+
+def test_a_ledger_from_a_file_tells_what_is_wrong_with_its_bubbles() -> None:
+    ledger = Ledger(
+        "static",
+        cpus("0,5-7"),
+        {"p": {"a": cpus("1-2")}, "q": {"b": cpus("4")}},
+        BOUNDS,
+        bubbles={"p": cpus("2-4"), "r": cpus("5"), "s": CPUSet()},
+    )
+    assert ledger.violations() == [
+        "pod 'p', container 'a': CPUs 1 are not in the pod's 2-4",
+        "pod 's': the bubble is empty",
+        "CPUs 4 belong to pods 'p' and 'q'",
+        "CPUs 5 are assigned and in the shared pool too",
+        "the shared pool is 0,5-7, and should be 0,6-7",
+    ]
+
+
 class Admissions(RuleBasedStateMachine):
     """Whatever is asked of it, a ledger stays sound and accounts for every CPU."""
 
@@ -146,7 +217,22 @@ class Admissions(RuleBasedStateMachine):
         except InvariantError:
             assert self.ledger is before
 
-    @precondition(lambda self: self.ledger.assignments)
+    @rule(
+        pod=st.sampled_from("pqr"),
+        mask=st.integers(0, 0x3FF),
+        parts=st.dictionaries(st.sampled_from("abc"), st.integers(1, 0x3FF)),
+    )
+    def assign_bubble(self, pod: str, mask: int, parts: dict[str, int]) -> None:
+        before = self.ledger
+        containers = {name: CPUSet.from_mask(part & mask or part) for name, part in parts.items()}
+        try:
+            self.ledger = before.with_bubble(pod, CPUSet.from_mask(mask), containers)
+        except InvariantError:
+            assert self.ledger is before
+        else:
+            assert self.ledger.bubbles[pod].mask == mask
+
+    @precondition(lambda self: self.ledger.assignments or self.ledger.bubbles)
     @rule(pod=st.sampled_from("pqr"), container=st.sampled_from(["a", "b", "c", None]))
     def release(self, pod: str, container: str | None) -> None:
         self.ledger = self.ledger.without(pod, container)
@@ -155,8 +241,12 @@ class Admissions(RuleBasedStateMachine):
     def sound(self) -> None:
         assert self.ledger.violations() == []
         assert self.ledger.known == MACHINE
-        rebuilt = Ledger("static", self.ledger.default, self.ledger.assignments, BOUNDS)
-        assert rebuilt.exclusive == self.ledger.exclusive
+        ledger = self.ledger
+        rebuilt = replace(ledger, default=ledger.default)  # counts anew who owns what
+        assert rebuilt.exclusive == ledger.exclusive
+        for uid, bubble in ledger.bubbles.items():
+            assert all(part <= bubble for part in ledger.assignments.get(uid, {}).values())
+            assert not bubble & ledger.default
 
 
 TestAdmissions = Admissions.TestCase

@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.core.values.cpuset import CPUSet, iter_bits
-
-Containers = Mapping[str, CPUSet]
-"""Container name -> its exclusive CPUs."""
-
-NO_ASSIGNMENTS: Final[Mapping[str, Containers]] = MappingProxyType({})
-_EMPTY: Final[Containers] = MappingProxyType({})
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.state.cpus_by_pod import (
+    NO_ASSIGNMENTS,
+    NO_CONTAINERS,
+    Containers,
+    idle_problem,
+    mask_of,
+    outside,
+    shared_between_pods,
+    union,
+    with_entry,
+)
 
 
 class InvariantError(ValueError):
@@ -54,6 +58,14 @@ class Assign(Struct, frozen=True):
     idle: CPUSet | None = None
 
 
+class AssignBubble(Struct, frozen=True):
+    """Give ``cpus`` to a whole pod, and its ``containers`` their parts, in place of what it has."""
+
+    pod_uid: str
+    cpus: CPUSet
+    containers: Containers
+
+
 class Release(Struct, frozen=True):
     """Take back the CPUs of one container, or of the whole pod."""
 
@@ -61,7 +73,7 @@ class Release(Struct, frozen=True):
     container: str | None = None
 
 
-Change = Assign | Release
+Change = Assign | AssignBubble | Release
 
 
 class Ledger(Struct, frozen=True, dict=True):
@@ -76,6 +88,10 @@ class Ledger(Struct, frozen=True, dict=True):
     What a container is assigned is its claim, which nobody else can have.  Of those that are
     SMT-isolated ``idle`` says on which CPUs of the claim nothing runs, not even the container: the
     siblings of those that it uses.  It is there, and may be empty, for these containers only.
+
+    A pod that gets CPUs as a whole has them in ``bubbles`` (by pod uid; upstream's pod
+    assignments), and its containers' are parts of these.  What is in a bubble is owned, even where
+    no container has it, and is not given back before the last of the pod's containers.
     """
 
     policy_name: str
@@ -83,6 +99,7 @@ class Ledger(Struct, frozen=True, dict=True):
     assignments: Mapping[str, Containers] = NO_ASSIGNMENTS
     bounds: Bounds | None = None
     idle: Mapping[str, Containers] = NO_ASSIGNMENTS
+    bubbles: Mapping[str, CPUSet] = NO_CONTAINERS
 
     @classmethod
     def fresh(cls, policy_name: str, bounds: Bounds) -> Ledger:
@@ -91,7 +108,7 @@ class Ledger(Struct, frozen=True, dict=True):
 
     @property
     def exclusive(self) -> CPUSet:
-        """Every CPU that some container owns, idle siblings too."""
+        """Every CPU that some container or pod owns, idle siblings too."""
         return CPUSet.from_mask(self._owned)
 
     @cached_property
@@ -101,14 +118,14 @@ class Ledger(Struct, frozen=True, dict=True):
             return CPUSet()
         used = 0
         for uid, containers in self.assignments.items():
-            idle = self.idle.get(uid, _EMPTY)
+            idle = self.idle.get(uid, NO_CONTAINERS)
             for name, cpus in containers.items():
                 used |= cpus.mask & ~idle[name].mask if name in idle else cpus.mask
-        return CPUSet.from_mask(_union(self.idle.values()) & ~used)
+        return CPUSet.from_mask(union(self.idle.values()) & ~used)
 
     @cached_property
     def _owned(self) -> int:
-        return _union(self.assignments.values())
+        return union(self.assignments.values()) | mask_of(self.bubbles)
 
     @property
     def known(self) -> CPUSet:
@@ -122,38 +139,46 @@ class Ledger(Struct, frozen=True, dict=True):
 
     def cpus_of(self, pod_uid: str, container: str) -> CPUSet | None:
         """The exclusive CPUs that the container runs on; ``None``: on the shared pool."""
-        claim = self.assignments.get(pod_uid, _EMPTY).get(container)
+        claim = self.assignments.get(pod_uid, NO_CONTAINERS).get(container)
         idle = self.idle_of(pod_uid, container)
         return claim - idle if claim and idle else claim
 
     def used_by(self, pod_uid: str) -> dict[str, CPUSet]:
         """The exclusive CPUs that a pod's containers run on, by name."""
-        containers, idle = self.assignments.get(pod_uid, _EMPTY), self.idle.get(pod_uid, _EMPTY)
+        containers, idle = (
+            self.assignments.get(pod_uid, NO_CONTAINERS),
+            self.idle.get(pod_uid, NO_CONTAINERS),
+        )
         return {
             name: cpus - idle[name] if name in idle else cpus for name, cpus in containers.items()
         }
 
     def idle_of(self, pod_uid: str, container: str) -> CPUSet | None:
         """The container's idle siblings; ``None``: it is not SMT-isolated."""
-        return self.idle.get(pod_uid, _EMPTY).get(container)
+        return self.idle.get(pod_uid, NO_CONTAINERS).get(container)
+
+    def bubble_of(self, pod_uid: str) -> CPUSet | None:
+        """The CPUs that the pod has as a whole; ``None``: its containers have theirs, if any."""
+        return self.bubbles.get(pod_uid)
 
     def cpus_of_pod(self, pod_uid: str) -> CPUSet:
         """The exclusive CPUs that the containers of a pod run on."""
-        return CPUSet.from_mask(_pod_mask(self.used_by(pod_uid)))
+        return CPUSet.from_mask(mask_of(self.used_by(pod_uid)))
 
     def with_assignment(
         self, pod_uid: str, container: str, cpus: CPUSet, idle: CPUSet | None = None
     ) -> Ledger:
         """Give ``cpus`` to a container, out of the shared pool or out of its own pod's CPUs.
 
-        ``idle`` are those of them that stay idle; None: it is not SMT-isolated.
+        Where the pod has a bubble they have to be in it.  ``idle`` are those of them that stay
+        idle; None: it is not SMT-isolated.
 
         Raises:
             InvariantError: see the class.
         """
-        containers = dict(self.assignments.get(pod_uid, _EMPTY))
+        containers = dict(self.assignments.get(pod_uid, NO_CONTAINERS))
         containers[container] = cpus
-        quiet = {n: c for n, c in self.idle.get(pod_uid, _EMPTY).items() if n != container}
+        quiet = {n: c for n, c in self.idle.get(pod_uid, NO_CONTAINERS).items() if n != container}
         if idle is not None:
             quiet[container] = idle
         return self._with_pod(pod_uid, containers, quiet, f"container {container!r}", cpus)
@@ -161,10 +186,11 @@ class Ledger(Struct, frozen=True, dict=True):
     def with_pod(
         self, pod_uid: str, containers: Containers, idle: Containers | None = None
     ) -> Ledger:
-        """Give a pod's containers their CPUs all at once, in place of what the pod has.
+        """Give a pod's containers their CPUs all at once, in place of what they have.
 
-        ``idle`` are those of them that stay idle, of SMT-isolated containers; None: those that the
-        containers have now, as far as they keep their CPUs.
+        A bubble stays the pod's, and they have to be in it.  ``idle`` are those of them that stay
+        idle, of SMT-isolated containers; None: those that the containers have now, as far as they
+        keep their CPUs.
 
         Raises:
             InvariantError: see the class.
@@ -172,7 +198,7 @@ class Ledger(Struct, frozen=True, dict=True):
         if idle is None:
             idle = {
                 name: cpus & containers[name]
-                for name, cpus in self.idle.get(pod_uid, _EMPTY).items()
+                for name, cpus in self.idle.get(pod_uid, NO_CONTAINERS).items()
                 if name in containers
             }
         empty = next((name for name, cpus in containers.items() if not cpus), None)
@@ -180,30 +206,51 @@ class Ledger(Struct, frozen=True, dict=True):
             raise InvariantError(f"pod {pod_uid!r}, container {empty!r}: no CPU to assign")
         if not containers:
             return self.without(pod_uid)
-        cpus = CPUSet.from_mask(_pod_mask(containers))
+        cpus = CPUSet.from_mask(mask_of(containers))
         return self._with_pod(pod_uid, dict(containers), dict(idle), "its containers", cpus)
+
+    def with_bubble(self, pod_uid: str, cpus: CPUSet, containers: Containers) -> Ledger:
+        """Give ``cpus`` to a whole pod, and its containers parts of them, in place of what it has.
+
+        Raises:
+            InvariantError: see the class.
+        """
+        own = self._owned_by(pod_uid)
+        self._check(f"pod {pod_uid!r}, its bubble", cpus, self._owned & ~own, own)
+        for problem in outside(pod_uid, containers, cpus):
+            raise InvariantError(problem)
+        return self._with(
+            (self.default.mask | own) & ~cpus.mask,
+            with_entry(self.assignments, pod_uid, containers),
+            with_entry(self.idle, pod_uid, {}),
+            MappingProxyType({**self.bubbles, pod_uid: cpus}),
+            self._owned & ~own | cpus.mask,
+        )
 
     def without(self, pod_uid: str, container: str | None = None) -> Ledger:
         """Give the CPUs of a container, or of a whole pod, back to the shared pool.
 
-        What another container of the pod uses too stays with that one.  Unknown names change
-        nothing.
+        What another container of the pod uses too stays with that one, and a bubble with the pod as
+        long as one of its containers has a part.  Unknown names change nothing.
         """
-        old = self.assignments.get(pod_uid)
-        if old is None or (container is not None and container not in old):
+        old = self.assignments.get(pod_uid, NO_CONTAINERS)
+        has_nothing = pod_uid not in self.assignments and pod_uid not in self.bubbles
+        if has_nothing if container is None else container not in old:
             return self
         left = {name: cpus for name, cpus in old.items() if container not in (None, name)}
-        outer = dict(self.assignments)
-        if left:
-            outer[pod_uid] = MappingProxyType(left)
-        else:
-            del outer[pod_uid]
-        released = _pod_mask(old) & ~_pod_mask(left)
-        idle = {n: c for n, c in self.idle.get(pod_uid, _EMPTY).items() if n in left}
+        bubbles, kept = self.bubbles, mask_of(left)
+        if pod_uid in bubbles:
+            if left:
+                kept = self._owned_by(pod_uid)
+            else:
+                bubbles = MappingProxyType({u: c for u, c in bubbles.items() if u != pod_uid})
+        released = self._owned_by(pod_uid) & ~kept
+        idle = {n: c for n, c in self.idle.get(pod_uid, NO_CONTAINERS).items() if n in left}
         return self._with(
             self.default.mask | released,
-            outer,
-            _with_entry(self.idle, pod_uid, idle),
+            with_entry(self.assignments, pod_uid, left),
+            with_entry(self.idle, pod_uid, idle),
+            bubbles,
             self._owned & ~released,
         )
 
@@ -219,6 +266,8 @@ class Ledger(Struct, frozen=True, dict=True):
                 ledger = ledger.with_assignment(
                     change.pod_uid, change.container, change.cpus, change.idle
                 )
+            elif isinstance(change, AssignBubble):
+                ledger = ledger.with_bubble(change.pod_uid, change.cpus, change.containers)
             else:
                 ledger = ledger.without(change.pod_uid, change.container)
         return ledger
@@ -246,30 +295,19 @@ class Ledger(Struct, frozen=True, dict=True):
             f"pod {uid!r}, container {name!r}: {problem}"
             for uid, idle in self.idle.items()
             for name, cpus in idle.items()
-            if (problem := _idle_problem(cpus, self.assignments.get(uid, _EMPTY).get(name)))
+            if (problem := idle_problem(cpus, self.assignments.get(uid, NO_CONTAINERS).get(name)))
         ]
-        found += self._shared_between_pods()
+        for uid, cpus in self.bubbles.items():
+            if not cpus:
+                found.append(f"pod {uid!r}: the bubble is empty")
+            found += outside(uid, self.assignments.get(uid, NO_CONTAINERS), cpus)
+        found += shared_between_pods(
+            {uid: self._owned_by(uid) for uid in {**self.assignments, **self.bubbles}}
+        )
         shared = self.default & self.exclusive
         if shared:
             found.append(f"CPUs {shared} are assigned and in the shared pool too")
         return found + self._out_of_bounds()
-
-    def _shared_between_pods(self) -> list[str]:
-        found = []
-        taken = 0
-        owner: dict[int, str] = {}
-        for uid, containers in self.assignments.items():
-            mask = _pod_mask(containers)
-            common: dict[str, int] = {}
-            for cpu in iter_bits(mask & taken):
-                common[owner[cpu]] = common.get(owner[cpu], 0) | 1 << cpu
-            found += [
-                f"CPUs {CPUSet.from_mask(cpus)} belong to pods {other!r} and {uid!r}"
-                for other, cpus in common.items()
-            ]
-            owner.update(dict.fromkeys(iter_bits(mask & ~taken), uid))
-            taken |= mask
-        return found
 
     def _out_of_bounds(self) -> list[str]:
         if self.bounds is None:
@@ -294,31 +332,38 @@ class Ledger(Struct, frozen=True, dict=True):
         who: str,
         cpus: CPUSet,
     ) -> Ledger:
-        old_mask = _pod_mask(self.assignments.get(pod_uid, _EMPTY))
+        old_mask, bubble = self._owned_by(pod_uid), self.bubbles.get(pod_uid)
         others = self._owned & ~old_mask
         self._check(f"pod {pod_uid!r}, {who}", cpus, others, old_mask)
+        if bubble is not None:
+            for wrong in outside(pod_uid, containers, bubble):
+                raise InvariantError(wrong)
         for name, quiet in idle.items():
-            if problem := _idle_problem(quiet, containers.get(name)):
+            if problem := idle_problem(quiet, containers.get(name)):
                 raise InvariantError(f"pod {pod_uid!r}, container {name!r}: {problem}")
-        new_mask = _pod_mask(containers)
-        outer = dict(self.assignments)
-        outer[pod_uid] = MappingProxyType(containers)
+        new_mask = mask_of(containers) if bubble is None else old_mask
         return self._with(
             (self.default.mask | old_mask) & ~new_mask,
-            outer,
-            _with_entry(self.idle, pod_uid, idle),
+            with_entry(self.assignments, pod_uid, containers),
+            with_entry(self.idle, pod_uid, idle),
+            self.bubbles,
             others | new_mask,
         )
+
+    def _owned_by(self, pod_uid: str) -> int:
+        mask = mask_of(self.assignments.get(pod_uid, NO_CONTAINERS))
+        return mask | self.bubbles[pod_uid].mask if pod_uid in self.bubbles else mask
 
     def _with(
         self,
         default: int,
-        assignments: dict[str, Containers],
+        assignments: Mapping[str, Containers],
         idle: Mapping[str, Containers],
+        bubbles: Mapping[str, CPUSet],
         owned: int,
     ) -> Ledger:
-        pods = MappingProxyType(assignments)
-        ledger = replace(self, default=CPUSet.from_mask(default), assignments=pods, idle=idle)
+        pool = CPUSet.from_mask(default)
+        ledger = replace(self, default=pool, assignments=assignments, idle=idle, bubbles=bubbles)
         ledger.__dict__["_owned"] = owned  # known already, and never carried on by `replace`
         return ledger
 
@@ -338,35 +383,3 @@ class Ledger(Struct, frozen=True, dict=True):
         if cpus.mask & ~(self.default.mask | own):
             missing = CPUSet.from_mask(cpus.mask & ~(self.default.mask | own))
             raise InvariantError(f"{who}: CPUs {missing} are not in the shared pool")
-
-
-def _idle_problem(idle: CPUSet, claim: CPUSet | None) -> str | None:
-    """What is wrong with the idle siblings of a container that has claimed these CPUs."""
-    if not idle <= (claim or CPUSet()):
-        return f"idle siblings {idle - (claim or CPUSet())} are not among its CPUs"
-    return f"all of its CPUs {claim} are idle" if claim == idle else None
-
-
-def _with_entry(
-    idle: Mapping[str, Containers], pod_uid: str, containers: dict[str, CPUSet]
-) -> Mapping[str, Containers]:
-    if not containers and pod_uid not in idle:
-        return idle
-    others = {uid: one for uid, one in idle.items() if uid != pod_uid}
-    if containers:
-        others[pod_uid] = MappingProxyType(containers)
-    return MappingProxyType(others) if others else NO_ASSIGNMENTS
-
-
-def _pod_mask(containers: Containers) -> int:
-    mask = 0
-    for cpus in containers.values():
-        mask |= cpus.mask
-    return mask
-
-
-def _union(pods: Iterable[Containers]) -> int:
-    mask = 0
-    for containers in pods:
-        mask |= _pod_mask(containers)
-    return mask

@@ -27,6 +27,16 @@ class AllocationError(Exception):
     """A provider cannot give what was asked for; the message is the kubelet's."""
 
 
+EMPTY_POD_SHARED_POOL_ERROR: Final = "EmptyPodSharedPoolError"
+"""The admission reason of a pod with pod-level resources that is unsound."""
+
+
+class EmptyPodSharedPoolError(AllocationError):
+    """Exclusive containers use up the pod's budget, and others need some of it."""
+
+    reason: Final = EMPTY_POD_SHARED_POOL_ERROR
+
+
 class TopologyHint(NamedTuple):
     """One way to serve a request (upstream ``topologymanager.TopologyHint``).
 
