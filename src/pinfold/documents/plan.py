@@ -8,9 +8,11 @@ from msgspec import UNSET, UnsetType
 
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import (
+    Bubble,
     ContainerKind,
     CPUs,
     Document,
+    Isolation,
     MemoryBlock,
     Policies,
     QOSClass,
@@ -68,6 +70,10 @@ class PlannedContainer(Record, frozen=True, kw_only=True):
     """The CPUs of the shared pool that a mixed container may use besides; no other has this."""
     idle: CPUs | UnsetType = UNSET
     """The siblings of these that stay idle and belong to nobody; only where it is SMT-isolated."""
+    isolation: Isolation | UnsetType = UNSET
+    """From whom the container is apart, the kubelet's word; only in a pod with a bubble.
+    ``container``: it has ``cpus`` to itself; ``pod``: it shares these with others of the pod;
+    ``host``: they are the node's shared pool."""
     numa_nodes: Sequence[int]
     """Where its memory comes from (``cpuset.mems``); empty: from anywhere."""
     memory: Sequence[MemoryBlock]
@@ -96,6 +102,8 @@ class PlannedPod(Record, frozen=True, kw_only=True):
     """The fault of the kubelet that decided."""
     notes: Sequence[str]
     """Wishes that were not binding and could not be met."""
+    bubble: Bubble | UnsetType = UNSET
+    """What it has as a whole; only of a pod that the managers serve so."""
     containers: Sequence[PlannedContainer]
     moves: MovePlan | UnsetType = UNSET
     """Under policy ``dynamic``: moves of others after which a rejected pod would be admitted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -54,6 +54,22 @@ class MemoryBlock(Record, frozen=True, kw_only=True):
     size: int
     """Bytes."""
     numa_nodes: tuple[int, ...]
+
+
+Isolation: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"enum": ["container", "pod", "host"]})
+]
+
+
+class Bubble(Record, frozen=True, kw_only=True):
+    """What a pod has as a whole, which its containers divide."""
+
+    cpus: CPUs
+    """Empty where the pod has memory only."""
+    pool: CPUs
+    """Those of them that no container has for itself: the pod shared pool."""
+    memory: Sequence[MemoryBlock]
+    """What the memory manager gave to the pod; what it gave to containers is in that."""
 
 
 Size: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]

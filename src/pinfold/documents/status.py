@@ -14,9 +14,11 @@ from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.observation import Load, Observed
 from pinfold.documents.plan import QuotaUse
 from pinfold.documents.records import (
+    Bubble,
     ContainerKind,
     CPUs,
     Document,
+    Isolation,
     MemoryBlock,
     Policies,
     Record,
@@ -50,6 +52,10 @@ class Container(Record, frozen=True, kw_only=True):
     other has this."""
     idle: CPUs | UnsetType = UNSET
     """The siblings of these that stay idle and belong to nobody; only where it is SMT-isolated."""
+    isolation: Isolation | UnsetType = UNSET
+    """From whom the container is apart, the kubelet's word; only in a pod with a bubble.
+    ``container``: it has ``cpus`` to itself; ``pod``: it shares these with others of the pod;
+    ``host``: they are the node's shared pool."""
     lent: CPUs | UnsetType = UNSET
     """Those of its own that are lent: best-effort containers run there while it does not."""
     offline: CPUs = ""
@@ -95,6 +101,8 @@ class Pod(Record, frozen=True, kw_only=True):
     admitted_at: float
     """When it was decided about, in seconds since the epoch."""
     containers: Sequence[Container]
+    bubble: Bubble | UnsetType = UNSET
+    """What it has as a whole; only of a pod that the managers serve so."""
 
     @property
     def is_rejected(self) -> bool:

@@ -12,7 +12,13 @@ from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap, Owner, mute
 from pinfold.render.numa_panel import gauge_texts
 from pinfold.render.palette import owner_symbol
-from pinfold.render.plan_view import PlanView, PodRow, ResizeRow, headline, summary_facts
+from pinfold.render.plan_view import (
+    PlanView,
+    PodRow,
+    ResizeRow,
+    headline,
+    summary_facts,
+)
 from pinfold.render.sides import SidesDrawing, side_lines
 from pinfold.render.svg import MARGIN, draw_facts, draw_legend, draw_title
 from pinfold.render.svg_canvas import Canvas, text_width, wrap_text
@@ -52,9 +58,13 @@ def align_owners(
     """Give owners with equal keys the same colour and symbol on both sides."""
     sides = (tuple(before), tuple(after))
     index: dict[str, int] = {}
+    colors: dict[str, int] = {}
     for owner in (*sides[0], *sides[1]):
         index.setdefault(owner.key, len(index))
-    first, second = (tuple(replace(o, index=index[o.key]) for o in side) for side in sides)
+        colors.setdefault(owner.whole, len(colors))
+    first, second = (
+        tuple(replace(o, index=index[o.key], color=colors[o.whole]) for o in side) for side in sides
+    )
     return first, second
 
 
@@ -144,13 +154,14 @@ def _outcome(pod: PodRow | None, node_map: NodeMap, *, ascii_only: bool) -> tupl
         return ("not in this plan",)
     if not pod.admitted:
         return (f"✗ {pod.reason}: {pod.message}",)
-    lines = []
+    lines = list(pod.whole)
     for container in pod.containers:
         owner = node_map.owners.get(container.owner or "")
         # The shared pool itself may differ; a container in it has not moved by that.
         cpus = "shared pool"
         if owner is not None:
             cpus = f"[{owner_symbol(owner.index, ascii_only=ascii_only)}] {container.cpus}"
+            cpus += f" {container.remark}" if container.remark else ""
         lines.append(f"{container.name}  {cpus}")
         lines += [f"  {extra}" for extra in container.extras]
     return tuple(lines) or ("no containers",)

@@ -18,6 +18,9 @@ from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import Box, Cell, CellState, Level, Place, arrange
 
+POOL: Final = "pool"
+"""The kind of an owner that is a pod's shared pool, and no container."""
+
 _NOBODYS: Final = frozenset({CellState.OFFLINE, CellState.IDLE})
 
 
@@ -28,8 +31,10 @@ class NodeMapError(ValueError):
 class Owner(Struct, frozen=True):
     """Who has CPUs for itself: a container, as a rule.
 
-    ``index`` chooses colour and symbol; equal owners of two maps that are compared have the same.
-    One that is ``mixed`` uses the shared pool besides.
+    ``index`` chooses symbol and colour; equal owners of two maps that are compared have the same.
+    One that is ``mixed`` uses the shared pool besides.  The parts of a pod's ``bubble`` have a
+    symbol each, and its colour together, which is that of the owner with index ``color``; the part
+    of the kind :data:`POOL` is what the pod's other containers share.
     """
 
     key: str
@@ -38,6 +43,18 @@ class Owner(Struct, frozen=True):
     index: int = 0
     kind: str = "container"
     mixed: bool = False
+    bubble: str | None = None
+    color: int | None = None
+
+    @property
+    def painted(self) -> int:
+        """The index of its colour."""
+        return self.index if self.color is None else self.color
+
+    @property
+    def whole(self) -> str:
+        """The key of its bubble; its own where it is no part of one."""
+        return self.bubble or self.key
 
 
 class NodeMap(Struct, frozen=True):
@@ -58,12 +75,23 @@ class NodeMap(Struct, frozen=True):
         return sum(cell.state is state for cell in self.cells())
 
     def split_cores(self) -> tuple[int, ...]:
-        """Cores that are exclusive in part: of other threads neither one owner's nor idle."""
+        """Cores that are exclusive in part: of other threads neither one owner's nor idle.
+
+        A bubble is one owner, whatever its pod makes of it.
+        """
+        wholes = {key: owner.whole for key, owner in self.owners.items()}
         return tuple(
             core.id
             for core in self.root.all_cores()
             if any(cell.owner for cell in core.cells)
-            and len({cell.owner for cell in core.cells if cell.state not in _NOBODYS}) > 1
+            and len(
+                {
+                    wholes.get(cell.owner or "", cell.owner)
+                    for cell in core.cells
+                    if cell.state not in _NOBODYS
+                }
+            )
+            > 1
         )
 
     def free_cores(self) -> tuple[int, ...]:
@@ -192,8 +220,12 @@ def places_of(topology: CPUTopology) -> tuple[Place, ...]:
 
 
 def number_owners(owners: Iterable[Owner]) -> tuple[Owner, ...]:
-    """The owners with ``index`` 0, 1, 2 ... in their order."""
-    return tuple(replace(owner, index=number) for number, owner in enumerate(owners))
+    """The owners with ``index`` 0, 1, 2 ... in their order; a bubble has one colour."""
+    colors: dict[str, int] = {}
+    return tuple(
+        replace(owner, index=number, color=colors.setdefault(owner.whole, len(colors)))
+        for number, owner in enumerate(owners)
+    )
 
 
 def _cell(place: Place, owner: str | None, shared: CPUSet, reserved: CPUSet, idle: CPUSet) -> Cell:

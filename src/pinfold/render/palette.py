@@ -102,5 +102,5 @@ def cell_paint(node_map: NodeMap, cell: Cell) -> Paint | Literal["dim"]:
     if cell.muted or cell.state is CellState.OFFLINE:
         return "dim"
     if cell.owner is not None:
-        return owner_paint(node_map.owners[cell.owner].index)
+        return owner_paint(node_map.owners[cell.owner].painted)
     return STATES[cell.state]

@@ -15,9 +15,12 @@ from pinfold.core.pod.pod import MEMORY
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.records import MemoryBlock
 from pinfold.render.boxes import CellState
-from pinfold.render.node_map import NodeMap
+from pinfold.render.node_map import POOL, NodeMap
 from pinfold.render.numa_panel import NUMAGauges
 from pinfold.render.topology_view import binary_size
+
+POD_POOL: Final = "pod shared pool"
+"""What the containers of a bubble share that have nothing of their own."""
 
 _LISTED: Final = 40
 """Longer lists of split cores are left out: the map shows them."""
@@ -30,7 +33,9 @@ class ContainerRow(Struct, frozen=True):
 
     ``owner`` is the key of its :class:`~pinfold.render.node_map.Owner` where it has CPUs for
     itself, else ``None``; ``kind`` is ``init`` or ``sidecar`` where it is not an ordinary one;
-    ``extras`` say what it has beside CPUs, such as ``memory 8 GiB on NUMA node 0``.
+    ``extras`` say what it has beside CPUs, such as ``memory 8 GiB on NUMA node 0``.  ``remark``
+    stands behind ``cpus`` that it shares with others of its pod, such as ``pod shared pool``; then
+    ``owner`` is that of this part of the pod's bubble.
     """
 
     name: str
@@ -39,13 +44,15 @@ class ContainerRow(Struct, frozen=True):
     owner: str | None = None
     kind: str = ""
     extras: tuple[str, ...] = ()
+    remark: str = ""
 
 
 class PodRow(Struct, frozen=True):
     """One pod: where its containers went, or why it was refused (the kubelet's words).
 
     ``failed`` is one that was admitted and has failed since; where it says a ``reason``, that is
-    told in place of the containers, as a refusal is.
+    told in place of the containers, as a refusal is.  ``whole`` are lines on what the pod has as a
+    whole, which its containers divide.
     """
 
     namespace: str
@@ -56,6 +63,7 @@ class PodRow(Struct, frozen=True):
     reason: str | None = None
     message: str | None = None
     failed: bool = False
+    whole: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -143,7 +151,9 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
         remark = f"{_cpus(view.isolated)}, by the kernel's command line"
         yield "Isolated", str(view.isolated), remark
     exclusive = view.exclusive
-    owners = sum(bool(owner.cpus) for owner in view.node_map.owners.values())
+    drawn = [owner for owner in view.node_map.owners.values() if owner.cpus]
+    owners = sum(owner.kind != POOL for owner in drawn)
+    bubbles = len({owner.bubble for owner in drawn if owner.bubble})
     yield "Shared pool", _listed(view.shared), _cpus(view.shared) + _drawn_apart(view)
     yield "Reserved", _listed(view.reserved), _cpus(view.reserved)
     yield "Allocatable", _listed(view.allocatable), _cpus(view.allocatable)
@@ -152,6 +162,8 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
         remark += f", {100 * len(exclusive) / len(view.allocatable):.0f} % of allocatable"
     if owners:
         remark += f", {owners} container{'s' * (owners != 1)}"
+    if bubbles:
+        remark += f", {bubbles} pod{'s' * (bubbles != 1)} as a whole"
     yield "Exclusive", _listed(exclusive), remark
     if view.idle:
         yield "Idle", str(view.idle), f"{_cpus(view.idle)}, siblings that belong to nobody"

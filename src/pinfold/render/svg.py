@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from pinfold.render.boxes import Cell, CellState
-from pinfold.render.node_map import NodeMap
+from pinfold.render.node_map import POOL, NodeMap
 from pinfold.render.numa_panel import describe_numa, draw_numa
 from pinfold.render.palette import owner_symbol, state_symbol
 from pinfold.render.plan_view import (
+    POD_POOL,
     ContainerRow,
     PlanView,
     PodRow,
@@ -25,7 +26,7 @@ from pinfold.render.svg_canvas import (
     text_width,
     wrap_text,
 )
-from pinfold.render.svg_map import MapDrawing
+from pinfold.render.svg_map import POOL_MARK, MapDrawing
 
 MARGIN: Final = 28
 _LINE: Final = 19
@@ -99,8 +100,8 @@ def draw_legend(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> fl
     x = float(MARGIN)
     for state, count in state_counts(node_map).items():
         text = f"{state.value} {count}"
-        if state is CellState.EXCLUSIVE and any(owner.mixed for owner in node_map.owners.values()):
-            text += " (+ and the shared pool)"
+        if state is CellState.EXCLUSIVE:
+            text += _marks(node_map)
         long = 16 + 8 + text_width(text, 12) + 20
         if x > MARGIN and x + long > MARGIN + width:
             x, y = float(MARGIN), y + _LINE
@@ -117,6 +118,14 @@ def draw_legend(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> fl
         canvas.text((x + 24, y + 12.5), text, 12, color="dim")
         x += long
     return y + 32
+
+
+def _marks(node_map: NodeMap) -> str:
+    """What the marks behind owners' symbols mean, of those that occur."""
+    drawn = [owner for owner in node_map.owners.values() if owner.cpus]
+    told = ["+ and the shared pool"] * any(owner.mixed for owner in drawn)
+    told += [f"{POOL_MARK} a {POD_POOL}"] * any(owner.kind == POOL for owner in drawn)
+    return f" ({', '.join(told)})" if told else ""
 
 
 def draw_notes(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> float:
@@ -171,6 +180,10 @@ def _draw_pod(
         color = "bad" if is_reason else "ink"
         canvas.text((x + 20, y), text, 12.5 if is_reason else 12, color=color, bold=is_reason)
         y += 17
+    for whole in () if pod.has_trouble else pod.whole:
+        for text in wrap_text(whole, 11.5, width - 20):
+            canvas.text((x + 20, y - 1), text, 11.5, color="dim")
+            y += 16
     for container in () if pod.has_trouble else pod.containers:
         y = _draw_container(canvas, container, node_map, (x + 20, y, width - 20))
     return y - 6 - top
@@ -199,6 +212,7 @@ def _draw_container(
     names = wrap_text(name, 12, width / 2) if long > width / 2 else [name]
     long = min(long, width / 2 + 12)
     cpus = str(container.cpus) if owner else "shared pool"
+    cpus += f" {container.remark}" if container.remark else ""
     texts = wrap_text(cpus, 12, width - 22 - long, mono=owner is not None)
     for at_line in range(max(len(names), len(texts))):
         if at_line < len(names):
@@ -264,7 +278,7 @@ def _description(view: PlanView) -> str:
         + (
             f"{'failed' if pod.admitted else 'rejected'}, {pod.reason}: {pod.message}"
             if pod.has_trouble
-            else "; ".join(_described(container) for container in pod.containers)
+            else "; ".join((*pod.whole, *map(_described, pod.containers)))
         )
         for pod in view.pods
     ]
@@ -278,4 +292,6 @@ def _description(view: PlanView) -> str:
 
 def _described(container: ContainerRow) -> str:
     cpus = describe_cpus(container.cpus) if container.exclusive else "in the shared pool"
+    if container.remark:
+        cpus = f"{describe_cpus(container.cpus)}, {container.remark}"
     return ", ".join((f"{container.name} {cpus}", *container.extras))

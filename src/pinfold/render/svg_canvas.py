@@ -228,7 +228,7 @@ def cell_look(node_map: NodeMap, cell: Cell) -> tuple[str, str, str]:
 
 def owner_look(owner: Owner) -> tuple[str, str, str]:
     """Class, fill and text colour of an owner's cells."""
-    paint = owner_paint(owner.index)
+    paint = owner_paint(owner.painted)
     return "c-own", f"#{paint.background}", f"#{paint.text}"
 
 

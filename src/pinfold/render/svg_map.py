@@ -12,9 +12,12 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.render.boxes import Box, Cell, CellState, Core, Level, cores_per_row, shapes
-from pinfold.render.node_map import NodeMap
+from pinfold.render.node_map import POOL, NodeMap, Owner
 from pinfold.render.palette import cell_symbol
 from pinfold.render.svg_canvas import Canvas, cell_look, text_width
+
+POOL_MARK: Final = "*"
+"""Stands behind the symbol of a pod's shared pool."""
 
 _WIDTHS: Final = (640, 800, 960, 1120, 1280, 1440, 1680, 1920)
 _PAD: Final = 10
@@ -171,8 +174,8 @@ class MapDrawing:
             canvas.rect((x, y, size + 2 * frame, height), "core", radius=size * 0.18 + frame)
         for number, cell in enumerate(core.cells):
             symbol = cell_symbol(self.map, cell).strip(" ·") if self.symbols else ""
-            if symbol and cell.owner is not None and self.map.owners[cell.owner].mixed:
-                symbol += "+"
+            if symbol and cell.owner is not None:
+                symbol += _mark(self.map.owners[cell.owner])
             texts = (self._tooltip(core, cell), str(cell.cpu), symbol)
             at = (x + frame, y + frame + number * (size + 2))
             canvas.cell(at, size, cell_look(self.map, cell), texts)
@@ -192,6 +195,11 @@ class MapDrawing:
         if cell.isolated and cell.state is not CellState.ISOLATED:
             parts.append("isolated")
         return " · ".join(parts)
+
+
+def _mark(owner: Owner) -> str:
+    """What stands behind the symbol of an owner that is not the only one on its CPUs."""
+    return "+" * owner.mixed + POOL_MARK * (owner.kind == POOL)
 
 
 def _ink(depth: int) -> str:

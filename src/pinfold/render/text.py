@@ -108,7 +108,7 @@ def packed_items(items: Iterable[Line], style: Style) -> Iterator[Line]:
 def swatch(owner: Owner, style: Style) -> Span:
     """An owner's symbol on its colour."""
     symbol = owner_symbol(owner.index, ascii_only=style.ascii_only)
-    return f" {symbol} ", owner_paint(owner.index)
+    return f" {symbol} ", owner_paint(owner.painted)
 
 
 def pod_lines(view: PlanView, style: Style) -> Iterator[Line]:
@@ -143,6 +143,8 @@ def _wide_pod(
     room = style.width - 2 - pod_width - 2
     if pod.has_trouble:
         right = _refusal(pod, room)
+    for whole in () if pod.has_trouble else pod.whole:
+        right.extend([(text, "dim")] for text in wrap(clean(whole), room, after=",/"))
     for container in () if pod.has_trouble else pod.containers:
         called = _container_names(container, container_width)
         rest = room - container_width - qos_width - 4
@@ -174,6 +176,9 @@ def _narrow_pod(pod: PodRow, node_map: NodeMap, style: Style) -> Iterator[Line]:
         for line in _refusal(pod, room):
             yield [("  ", ""), *line]
         return
+    for whole in pod.whole:
+        for text in wrap(clean(whole), room, after=",/"):
+            yield [("  ", ""), (text, "dim")]
     for container in pod.containers:
         *called, last = _container_names(container, room)
         for text in called:
@@ -230,7 +235,9 @@ def _container_cpus(
         ]
         return
     count = len(container.cpus)
-    remark = f"{count} CPU{'s' * (count != 1)}"
+    remark = f"{count} CPU{'s' * (count != 1)}" + (
+        f", {container.remark}" if container.remark else ""
+    )
     texts = wrap(str(container.cpus), room - 4, after=",")
     for at, text in enumerate(texts):
         mark: Span = swatch(owner, style) if at == 0 else ("   ", "")

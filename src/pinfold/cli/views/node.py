@@ -10,7 +10,11 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.plan import PlannedContainer, PlannedPod, QuotaUse
 from pinfold.documents.records import Policies
 from pinfold.documents.status import Container, Pod
-from pinfold.render.node_map import Owner
+from pinfold.render.node_map import POOL, Owner
+from pinfold.render.plan_view import POD_POOL, extras
+
+POD: Final = "pod"
+"""The ``isolation`` of a container on its pod's shared pool."""
 
 ENDED: Final = ("Succeeded", "Failed", "Rejected")
 """The phases of pods that have nothing any more."""
@@ -22,15 +26,19 @@ PlacedContainer: TypeAlias = PlannedContainer | Container
 
 
 def pod_owners(pods: Iterable[PlacedPod]) -> Iterator[Owner]:
-    """Every container with CPUs of its own.
+    """Every container with CPUs of its own, and what the others of a pod have in its bubble.
 
     An init container's CPUs are used again by the containers after it; only what it alone holds
     is drawn as its own.
     """
     for pod in pods:
-        taken = CPUSet()
+        taken, pool = CPUSet(), _pod_pool(pod)
+        bubble = _pod_key(pod) if pod.bubble else None
         containers: Sequence[PlacedContainer] = pod.containers
         for container in sorted(containers, key=lambda c: c.kind == "init"):
+            if pool and container.kind == "init":
+                yield _pool_owner(pod, pool)
+                taken, pool = taken | pool, CPUSet()
             if not container.exclusive:
                 continue
             cpus = CPUSet.parse(container.cpus)
@@ -39,8 +47,41 @@ def pod_owners(pods: Iterable[PlacedPod]) -> Iterator[Owner]:
                 mixed = bool(container.shared)
                 besides = " and the shared pool" if mixed else ""
                 label = f"{pod.namespace}/{pod.name} {container.name}{kind}{besides}"
-                yield Owner(_key(pod, container), label, own, kind=container.kind, mixed=mixed)
+                yield Owner(
+                    _key(pod, container),
+                    label,
+                    own,
+                    kind=container.kind,
+                    mixed=mixed,
+                    bubble=bubble,
+                )
             taken |= cpus
+        if pool:
+            yield _pool_owner(pod, pool)
+
+
+def _pod_pool(pod: PlacedPod) -> CPUSet:
+    return CPUSet.parse(pod.bubble.pool) if pod.bubble else CPUSet()
+
+
+def _pool_owner(pod: PlacedPod, pool: CPUSet) -> Owner:
+    used = any(one.isolation == POD for one in pod.containers)
+    label = f"{pod.namespace}/{pod.name} {POD_POOL}{'' if used else ', used by nobody'}"
+    return Owner(_pod_key(pod), label, pool, kind=POOL, bubble=_pod_key(pod))
+
+
+def bubble_lines(pod: PlacedPod) -> Iterator[str]:
+    """What a pod has as a whole: ``bubble 2-7, 6 CPUs, of them 4-7 its shared pool``."""
+    bubble = pod.bubble
+    if not bubble:
+        return
+    if bubble.cpus:
+        count = len(CPUSet.parse(bubble.cpus))
+        told = f"bubble {bubble.cpus}, {count} CPU{'s' * (count != 1)}"
+        if bubble.pool and bubble.pool != bubble.cpus:
+            told += f", of them {bubble.pool} the {POD_POOL}"
+        yield told
+    yield from (f"in all {one}" for one in extras(bubble.memory, {}))
 
 
 def idle_siblings(pods: Iterable[PlacedPod]) -> CPUSet:
@@ -53,12 +94,19 @@ def idle_siblings(pods: Iterable[PlacedPod]) -> CPUSet:
     )
 
 
+def _pod_key(pod: PlacedPod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
 def _key(pod: PlacedPod, container: PlacedContainer) -> str:
-    return f"{pod.namespace}/{pod.name}/{container.name}"
+    return f"{_pod_key(pod)}/{container.name}"
 
 
 def owner_key(pod: PlacedPod, container: PlacedContainer, keys: set[str]) -> str | None:
     """In whose colour a container's CPUs are drawn; None on the shared pool."""
+    if container.isolation == POD:
+        pool = _pod_key(pod)
+        return pool if pool in keys else None
     if not container.exclusive:
         return None
     own = _key(pod, container)
@@ -69,6 +117,14 @@ def owner_key(pod: PlacedPod, container: PlacedContainer, keys: set[str]) -> str
     heirs = [c for c in pod.containers if _key(pod, c) in keys]
     heir = max(heirs, key=lambda c: len(CPUSet.parse(c.cpus) & cpus), default=None)
     return None if heir is None else _key(pod, heir)
+
+
+def of_pod(container: PlacedContainer) -> str:
+    """With whom it shares the CPUs that it has of its pod; "" where these are no pod's."""
+    if container.isolation != POD:
+        return ""
+    # Before the main containers start, all that no sidecar has is there for it.
+    return "of the bubble" if container.kind == "init" else POD_POOL
 
 
 def besides(container: PlacedContainer) -> Iterator[str]:

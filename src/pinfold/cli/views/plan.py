@@ -8,7 +8,9 @@ from msgspec import UNSET
 
 from pinfold.cli.views.node import (
     besides,
+    bubble_lines,
     idle_siblings,
+    of_pod,
     owner_key,
     pod_owners,
     policies,
@@ -142,11 +144,13 @@ def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
                     *extras(container.memory, container.devices, container.classes),
                     *_wishes(container.in_force or ()),
                 ),
+                of_pod(container),
             )
             for container in pod.containers
         ),
         pod.reason,
         pod.message if pod.moves is UNSET else f"{pod.message}; {_possible(pod.moves)}",
+        whole=tuple(bubble_lines(pod)),
     )
 
 

@@ -10,7 +10,9 @@ from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.cli.views.node import (
     ENDED,
     besides,
+    bubble_lines,
     idle_siblings,
+    of_pod,
     owner_key,
     pod_owners,
     policies,
@@ -105,12 +107,14 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
                     *_earlier(container),
                     *_does(container),
                 ),
+                remark="" if ended else of_pod(container),
             )
             for container in pod.containers
         ),
         reason=pod.reason,
         message=pod.message,
         failed=pod.phase == "Failed",
+        whole=() if ended else tuple(bubble_lines(pod)),
     )
 
 
