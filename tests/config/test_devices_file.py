@@ -82,6 +82,7 @@ def test_the_long_form(load: Load) -> None:
         "    - {id: '0000:3b:02.0', near: eth0, health: Unhealthy}\n"
         "    - {id: a, numa: [1, 0, 1]}\n"
         "    - loose\n"
+        "    - {id: nowhere, numa: []}\n"
         "  example.com/nic: {numa: [0, 1], unhealthy: [nic-1]}\n"
     )
     assert loaded.inventory == {
@@ -91,6 +92,7 @@ def test_the_long_form(load: Load) -> None:
                 "0000:3b:02.0": Device("0000:3b:02.0", healthy=False, numa_nodes=(0,)),
                 "a": Device("a", numa_nodes=(1, 0)),
                 "loose": Device("loose"),
+                "nowhere": Device("nowhere", located_nowhere=True),
             },
         ),
         "example.com/nic": DeviceResource(

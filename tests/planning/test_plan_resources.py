@@ -19,7 +19,9 @@ from pinfold.cli import main
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, SOUND
+from pinfold.core.kubelet.versions import V1_34, V1_35, V1_36, V1_37, KubeletVersion
 from pinfold.core.pod.pod import Pod
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.compare import changed_pods
 from pinfold.planning.planner import PodPlacement
 from pinfold.planning.resource_notes import unknown_resources
@@ -290,14 +292,26 @@ def test_memory_of_too_many_numa_nodes_is_refused() -> None:
 
 def test_devices_at_too_many_numa_nodes_are_refused() -> None:
     config = NodeConfig(topology_manager_policy="best-effort", topology_manager_policy_options=WIDE)
-    with pytest.raises(NodeError, match=r"24 NUMA nodes .* topologyManagerPolicy: none"):
-        Planner(parse_short_form(MANY), config, devices=FOUR)
+    old = replace(config, kubelet_version=V1_34)
+    with pytest.raises(NodeError, match=r"24 NUMA nodes are .* topologyManagerPolicy: none"):
+        Planner(parse_short_form(MANY), old, devices=FOUR)
+    everywhere = listed(gpu=[(node,) for node in range(21)])
+    with pytest.raises(NodeError, match=r"21 NUMA nodes have devices example.com/gpu"):
+        Planner(parse_short_form(MANY), config, devices=everywhere)
+    few = Planner(parse_short_form(MANY), config, devices=FOUR)
+    assert given_to(few.plan([one("a", gpu="3")]).pods[0])["devices"] == {
+        GPU: ("gpu-0", "gpu-1", "gpu-2")
+    }
     none = Planner(parse_short_form(MANY), NodeConfig(), devices=FOUR)
     assert none.plan([one("a", gpu="1")]).pods[0].admitted
 
 
 def test_a_plugin_that_registers_on_such_a_machine_costs_pods_their_admission() -> None:
-    config = NodeConfig(topology_manager_policy="best-effort", topology_manager_policy_options=WIDE)
+    config = NodeConfig(
+        topology_manager_policy="best-effort",
+        topology_manager_policy_options=WIDE,
+        kubelet_version=V1_34,
+    )
     planner = Planner(parse_short_form(MANY), config)
     registered = replace(planner.empty, devices=DeviceState(FOUR))
     decision = decide(planner.node, registered, one("a", gpu="1"))
@@ -305,6 +319,33 @@ def test_a_plugin_that_registers_on_such_a_machine_costs_pods_their_admission() 
     assert "24 NUMA nodes have 2^24 combinations" in str(decision.message)
     assert "topology manager policy none" in str(decision.message)
     assert decide(planner.node, registered, one("b", cpu="1")).admitted
+
+
+@pytest.mark.parametrize(
+    ("version", "cpus"),
+    [
+        (V1_34, "1-2"),
+        (KubeletVersion(35, 5), "1-2"),
+        (V1_35, "1,15"),
+        (KubeletVersion(36, 1), "1-2"),
+        (V1_36, "1,15"),
+        (V1_37, "1,15"),
+    ],
+)
+def test_devices_align_with_nodes_that_have_none_only_in_old_kubelets(
+    version: KubeletVersion, cpus: str
+) -> None:
+    """One CPU is left where the device is: once the other node was as good."""
+    config = NodeConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus=CPUSet([0]),
+        topology_manager_policy="best-effort",
+        kubelet_version=version,
+    )
+    planner = Planner(parse_short_form("2s8c1t@16Gi"), config, devices=listed(gpu=[(1,), (1,)]))
+    before = one("a", cpu="7", memory="1Gi", gpu="1")
+    wanted = one("b", cpu="2", memory="1Gi", gpu="1")
+    assert given_to(planner.plan([before, wanted]).pods[1])["cpus"] == cpus
 
 
 # ------------------------------------------------------------------------------------ compared

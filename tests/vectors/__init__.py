@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pinfold.core.kubelet.versions import V1_34, KubeletVersion, named_version
+
 Case = dict[str, Any]
+
+
+def version_of(case: Case) -> KubeletVersion:
+    """The kubelet whose answers the case holds; the older files name none, and hold 1.34's."""
+    return named_version(case["version"]).version if "version" in case else V1_34
 
 
 @dataclass(frozen=True, slots=True)

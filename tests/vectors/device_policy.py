@@ -1,4 +1,4 @@
-"""Replays ``devicemanager.jsonl``, kinds ``filter_by_affinity``, ``allocate`` and ``hints``.
+"""Replays the device manager: kinds ``filter_by_affinity``, ``allocate`` and ``hints``.
 
 Where the kubelet chose at random, the choice must hold all that it always took, and nothing that
 it never took.
@@ -6,18 +6,24 @@ it never took.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pinfold.admission.device_manager import DeviceManager
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
-from pinfold.core.devices.policy import DeviceRequest, device_hints, devices_to_allocate
+from pinfold.core.devices.policy import (
+    DeviceRequest,
+    device_hints,
+    devices_to_allocate,
+    nodes_with_devices,
+)
 from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.version_rules import DEVICE_HINTS_BY_DEVICES
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, numa_mask
 from pinfold.core.values.cpuset import iter_bits
 from pinfold.core.values.quantity import Quantity
-from tests.vectors import Case, Outcome
+from tests.vectors import Case, Outcome, version_of
 
 RESOURCE = "example.com/dev"
 KINDS = {
@@ -52,7 +58,12 @@ def _state(case: Case, *, preferred_allocation: bool = False) -> DeviceState:
     """The recorded node: other pods' devices, and those of the pod ``me``."""
     sick = set(case.get("unhealthy") or ())
     devices = {
-        fields["id"]: Device(fields["id"], fields["id"] not in sick, tuple(fields["numa"] or ()))
+        fields["id"]: Device(
+            fields["id"],
+            fields["id"] not in sick,
+            tuple(fields["numa"] or ()),
+            fields["numa"] == [],
+        )
         for fields in case["devices"]
     }
     listed = DeviceResource(RESOURCE, devices, preferred_allocation=preferred_allocation)
@@ -164,7 +175,9 @@ def _hints(case: Case) -> list[str]:
     containers = [_container("c", case["required"])]
     if case["second_container_requires_one"]:
         containers.append(_container("d", 1))
-    manager = DeviceManager(state, {}, range(case["numa_nodes"]))
+    manager = DeviceManager(
+        state, {}, _nodes(case), by_devices=DEVICE_HINTS_BY_DEVICES.at(version_of(case))
+    )
     pod = _pod(*containers)
     if case["reusable"]:
         # The recorded pod has no init container; what is reusable was put into its memory.
@@ -180,6 +193,11 @@ def _hints(case: Case) -> list[str]:
     )
 
 
+def _nodes(case: Case) -> tuple[int, ...]:
+    """The machine's NUMA nodes: their ids, or as many as there are from 0 on."""
+    return tuple(case.get("numa_ids") or range(case["numa_nodes"]))
+
+
 def _with_reusable(case: Case, state: DeviceState) -> list[TopologyHint] | None:
     table = state.table(RESOURCE)
     assert table is not None
@@ -189,7 +207,9 @@ def _with_reusable(case: Case, state: DeviceState) -> list[TopologyHint] | None:
         return None
     if (available | reusable).bit_count() < case["required"]:
         return []
-    nodes = range(case["numa_nodes"])
+    nodes: Sequence[int] = _nodes(case)
+    if DEVICE_HINTS_BY_DEVICES.at(version_of(case)):
+        nodes = nodes_with_devices(table, nodes)
     return device_hints(table, nodes, available, reusable, case["required"])
 
 

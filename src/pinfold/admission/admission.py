@@ -86,6 +86,8 @@ class Node(Struct, frozen=True):
     """The caches that are divided; None where no pod is rejected for them."""
     smt: SMTIsolation | None = None
     """The cores for those who are alone on theirs; None where nobody can be, as with a kubelet."""
+    hints_by_devices: bool = True
+    """Whether devices make hints only of the NUMA nodes that have some."""
     load_driven: bool = False
     """Whether containers may ask to have their CPUs by load (:mod:`~.load_driven`)."""
 
@@ -224,13 +226,14 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
 
     def draft(near: NearAttempt, use: IsolatedUse | None, bindings: Bindings) -> PodDraft:
+        nodes, narrow = near.manager.numa.nodes, node.hints_by_devices
         return PodDraft(
             pod,
             cpus=draft_for_pod(
                 node.cpu_policy, seen.ledger, state.offline, pod, cpu_wishes(node, pod, use)
             ),
             memory=memory_draft(node, state.memory, pod.uid),
-            devices=DeviceManager(state.devices, answers, near.manager.numa.nodes, bindings),
+            devices=DeviceManager(state.devices, answers, nodes, bindings, by_devices=narrow),
             nearness=near,
         )
 
@@ -319,13 +322,14 @@ def place(node: Node, state: NodeState, pod: Pod, name: str) -> Decision:
     def draft(near: NearAttempt, use: IsolatedUse | None) -> PodDraft:
         wishes = cpu_wishes(node, pod, use)
         asking = (pod, container)
+        nodes, narrow = near.manager.numa.nodes, node.hints_by_devices
         return PodDraft(
             pod,
             cpus=draft_for_container(
                 node.cpu_policy, state.ledger, state.offline, asking, idle, wishes
             ),
             memory=memory_draft(node, state.memory, pod.uid),
-            devices=DeviceManager(state.devices, NO_ANSWERS, near.manager.numa.nodes),
+            devices=DeviceManager(state.devices, NO_ANSWERS, nodes, by_devices=narrow),
             nearness=near,
         )
 

@@ -16,6 +16,7 @@ from pinfold.core.devices.policy import (
     PreferenceNeededError,
     device_hints,
     devices_to_allocate,
+    nodes_with_devices,
 )
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.devices.table import EMPTY_TABLE, DeviceTable
@@ -37,7 +38,9 @@ class DeviceManager:
     ``DeviceState.with_pod`` wants; ``by_class`` what it has given for classes, container -> class
     resource -> ids, which are among the allocations.  Resources that no plugin registered, and of
     which nobody has a device, are none of its business.  ``bindings`` say of which resources the
-    devices of classes are; None for the first way that there is.
+    devices of classes are; None for the first way that there is.  ``by_devices``: hints are made
+    of the NUMA nodes that have a device of the resource, not of all ``numa_nodes``
+    (:data:`~pinfold.core.kubelet.version_rules.DEVICE_HINTS_BY_DEVICES`).
     """
 
     def __init__(
@@ -46,11 +49,14 @@ class DeviceManager:
         answers: Answers,
         numa_nodes: Sequence[int],
         bindings: Bindings | None = None,
+        *,
+        by_devices: bool = True,
     ) -> None:
         self.state = state
         self.bindings = bindings
         self.answers = answers
         self.numa_nodes = tuple(numa_nodes)
+        self.by_devices = by_devices
         self.allocations: dict[str, dict[str, tuple[str, ...]]] = {}
         self.held: dict[str, dict[str, tuple[str, ...]]] = {}
         self.by_class: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -140,17 +146,18 @@ class DeviceManager:
         table = self.state.table(one.resource)
         if table is None or not table.has_topology:
             return None
+        nodes = nodes_with_devices(table, self.numa_nodes) if self.by_devices else self.numa_nodes
         if held:
             required = _required(one.resource, asked)
             if len(held) != required:
                 return []
-            return device_hints(table, self.numa_nodes, table.mask(held), 0, required)
+            return device_hints(table, nodes, table.mask(held), 0, required)
         among = table.every if one.among is None else one.among
         available = table.healthy & ~self._used(one.resource, table) & among
         reusable = self._reusable.get(one.resource, 0) & among if reuse else 0
         if (available | reusable).bit_count() < one.required:
             return []
-        return device_hints(table, self.numa_nodes, available, reusable, one.required)
+        return device_hints(table, nodes, available, reusable, one.required)
 
     def _choose(  # noqa: PLR0913, PLR0917 - who asks, for what, beside what else
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -11,6 +12,9 @@ from pinfold.admission.isolation import Isolation
 from pinfold.admission.smt_isolation import SMTIsolation
 from pinfold.core.cpu.hints import MAX_HINT_NODES
 from pinfold.core.cpu.static_policy import ReservationError, StaticPolicy
+from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.devices.policy import nodes_with_devices
+from pinfold.core.devices.table import DeviceTable
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.kubelet.node_allocatable import (
     PODS,
@@ -29,6 +33,7 @@ from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     StaticPolicyOptions,
 )
+from pinfold.core.kubelet.version_rules import DEVICE_HINTS_BY_DEVICES
 from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine.locality import Localities
 from pinfold.core.machine.machine import Machine
@@ -128,6 +133,7 @@ def build_node(
         isolation=_isolation(machine, view, config, rules),
         mixes=config.own is not None or rules != KUBELET,
         smt=smt,
+        hints_by_devices=DEVICE_HINTS_BY_DEVICES.at(config.kubelet_version),
         load_driven=config.load_driven,
         topology_manager=topology_manager,
         allocatable=allocatable,
@@ -160,10 +166,16 @@ def _verdict(rules: AllocationRules) -> str:
     return _KUBELET_VERDICT if rules == KUBELET else _OWN_VERDICT
 
 
-def check_device_hints(node: Node, view: KubeletView) -> None:
-    """Make sure that devices can be aligned on this machine; raises NodeError."""
-    if node.topology_manager.policy is not Policy.NONE:
-        _check_hints(len(view.numa_nodes), "topologyManagerPolicy: none")
+def check_device_hints(node: Node, view: KubeletView, devices: DeviceInventory) -> None:
+    """Make sure that these devices can be aligned on this machine; raises NodeError."""
+    if node.topology_manager.policy is Policy.NONE:
+        return
+    for resource in devices.values():
+        nodes: Sequence[int] = view.numa_nodes
+        if node.hints_by_devices:
+            nodes = nodes_with_devices(DeviceTable.of(resource), nodes)
+        which = f" have devices {resource.name}" if node.hints_by_devices else ""
+        _check_hints(len(nodes), "topologyManagerPolicy: none", which)
 
 
 def _check_hints(count: int, setting: str, which: str = "") -> None:

@@ -142,12 +142,14 @@ def decide_resize(
 
     def admit(changed: Pod, container: Container, provider: ResizedCPUs) -> Admission:
         for attempt in near_attempts(node.topology_manager, node.localities, changed):
-            nodes = attempt.manager.numa.nodes
+            nodes, narrow = attempt.manager.numa.nodes, node.hints_by_devices
             draft = PodDraft(
                 changed,
                 cpus=_Resizing(provider),
                 memory=memory_draft(node, state.memory, pod.uid),
-                devices=DeviceManager(state.devices, NO_ANSWERS, nodes) if gives else None,
+                devices=DeviceManager(state.devices, NO_ANSWERS, nodes, by_devices=narrow)
+                if gives
+                else None,
                 nearness=attempt,
                 given=None if devices is None else GivenDevices(devices, nodes),
             )

@@ -201,7 +201,7 @@ class _Reader:
             nodes = self._near(fields["near"], f"{place}.near")
         else:
             nodes = self._numa(fields.get("numa"), f"{place}.numa")
-        return Device(id_, health == _HEALTHY, nodes)
+        return Device(id_, health == _HEALTHY, nodes, located_nowhere=fields.get("numa") == [])
 
     def _places(self, value: Mapping[Any, Any], where: str) -> list[NUMANodes]:
         """The NUMA nodes of each device of the short form."""

@@ -180,7 +180,7 @@ class Planner:
         self.view: KubeletView = kubelet_view(machine)
         self.node: Node = build_node(machine, config, view=self.view, rules=rules)
         if devices:
-            check_device_hints(self.node, self.view)
+            check_device_hints(self.node, self.view, devices)
         self.devices: DeviceInventory = {
             name: replace(resource, preferred_allocation=False)
             for name, resource in (devices or {}).items()

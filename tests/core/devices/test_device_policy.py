@@ -9,7 +9,12 @@ from msgspec.structs import replace
 
 from pinfold.core.cpu.hints import MAX_HINT_NODES, TooManyNUMANodesError
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
-from pinfold.core.devices.policy import DeviceRequest, device_hints, devices_to_allocate
+from pinfold.core.devices.policy import (
+    DeviceRequest,
+    device_hints,
+    devices_to_allocate,
+    nodes_with_devices,
+)
 from pinfold.core.devices.state import (
     DeviceAllocations,
     DeviceOwnershipError,
@@ -37,7 +42,7 @@ def on_nodes(*nodes: tuple[int, ...]) -> DeviceTable:
 def test_sample_of_recorded_decisions() -> None:
     tally = replay(sample("device_policy"), "device_policy")
     assert tally.failures == []
-    assert tally.passed == 72
+    assert tally.passed == 95
 
 
 @pytest.mark.skipif(not VECTORS.exists(), reason="the whole recording is not at hand")
@@ -45,6 +50,16 @@ def test_whole_recording() -> None:
     tally = replay(VECTORS / "devicemanager.jsonl", "device_policy")
     assert tally.failures == []
     assert tally.passed == 564
+
+
+@pytest.mark.skipif(not VECTORS.exists(), reason="the whole recording is not at hand")
+@pytest.mark.parametrize(
+    ("name", "count"), [("device_hints.jsonl", 264), ("devicemanager_changed.jsonl", 32)]
+)
+def test_whole_recording_of_later_versions(name: str, count: int) -> None:
+    tally = replay(VECTORS / "1.36" / name, "device_policy")
+    assert tally.failures == []
+    assert tally.passed == count
 
 
 def test_natural_order() -> None:
@@ -58,7 +73,9 @@ def test_natural_order() -> None:
 
 ids = st.text("ab019-", min_size=1, max_size=4)
 localities = st.lists(st.sampled_from([-1, 0, 1, 2, 3, 70]), max_size=3).map(tuple)
-devices_ = st.builds(Device, ids, st.booleans(), localities)
+devices_ = st.builds(Device, ids, st.booleans(), localities) | st.builds(
+    Device, ids, st.booleans(), located_nowhere=st.booleans()
+)
 resources = st.lists(devices_, max_size=8, unique_by=lambda device: device.id)
 
 
@@ -88,7 +105,7 @@ def expected_hints(
         return any(node >= 0 and mask >> node & 1 for node in device.numa_nodes)
 
     def located(device: Device) -> bool:
-        return any(node != -1 for node in device.numa_nodes)
+        return bool(device.numa_nodes) or device.located_nowhere
 
     masks = list(iter_numa_masks(range(nodes)))
     enough = [m.bit_count() for m in masks if sum(near(d, m) for d in devices) >= request]
@@ -123,6 +140,27 @@ def test_numa_nodes_are_in_the_order_of_the_machine_and_may_have_gaps() -> None:
         TopologyHint(1 << 1, preferred=True),
         TopologyHint(1 << 8 | 1 << 1, preferred=False),
     ]
+
+
+@given(resources, st.permutations(range(4)), st.integers(1, 5))
+def test_hints_over_nodes_with_devices_are_those_that_some_device_is_near(
+    devices: list[Device], nodes: list[int], request: int
+) -> None:
+    table = DeviceTable.of(listed(*devices))
+    near = {node for device in devices for node in device.numa_nodes}
+    considered = nodes_with_devices(table, nodes)
+    assert considered == ([node for node in nodes if node in near] or nodes)
+    narrow = device_hints(table, considered, table.healthy, 0, request)
+    wide = device_hints(table, nodes, table.healthy, 0, request)
+    known = sum(1 << node for node in considered)
+    assert {h.mask for h in narrow} == {h.mask for h in wide if (h.mask or 0) & ~known == 0}
+
+
+def test_whoever_takes_over_a_device_that_is_nowhere_is_aligned_with_nothing() -> None:
+    devices = [Device("d0", numa_nodes=(0,)), Device("d1", located_nowhere=True), Device("d2")]
+    table = DeviceTable.of(listed(*devices))
+    assert device_hints(table, (0, 1), table.mask(["d0"]), table.mask(["d1"]), 1) == []
+    assert device_hints(table, (0, 1), table.mask(["d0"]), table.mask(["d2"]), 1) != []
 
 
 def test_too_many_numa_nodes_are_refused() -> None:

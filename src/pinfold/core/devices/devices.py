@@ -19,12 +19,15 @@ _NO_DEVICES: Final[Mapping[str, Device]] = MappingProxyType({})
 class Device(Struct, frozen=True):
     """One device of a resource.
 
-    ``numa_nodes`` is empty where the plugin names no locality, or one without any node.
+    ``numa_nodes`` is empty where the plugin names no locality, or one without any node: with the
+    latter (``located_nowhere``) a kubelet aligns nothing that takes the device over from an init
+    container.
     """
 
     id: str
     healthy: bool = True
     numa_nodes: tuple[int, ...] = ()
+    located_nowhere: bool = False
 
 
 class DeviceResource(Struct, frozen=True):

@@ -136,6 +136,18 @@ def _choose(table: DeviceTable, request: DeviceRequest, ask: Ask | None) -> int:
     return taken
 
 
+def nodes_with_devices(table: DeviceTable, nodes: Sequence[int]) -> Sequence[int]:
+    """Those of the machine's NUMA nodes that some device of the resource names, in its order.
+
+    Whoever has the device, and whether it is healthy, does not matter.  All nodes where no device
+    names any of them.  Source: upstream ``devicemanager.deviceNUMANodes``.
+    """
+    near = 0
+    for names, _ in table.localities:
+        near |= names
+    return [node for node in nodes if near >> node & 1] or nodes
+
+
 def device_hints(
     table: DeviceTable, nodes: Sequence[int], available: int, reusable: int, request: int
 ) -> list[TopologyHint]:
@@ -143,9 +155,11 @@ def device_hints(
 
     Args:
         table: the resource.
-        nodes: the machine's NUMA nodes, in its order.
+        nodes: the NUMA nodes that are considered, in the machine's order: all of them, or
+            :func:`nodes_with_devices`.
         available: the devices that may be taken.
-        reusable: devices that this pod has already; a hint must touch each that is located.
+        reusable: devices that this pod has already; a hint must touch each that has a
+            locality.
         request: how many devices are wanted.
 
     Raises:
@@ -161,6 +175,8 @@ def device_hints(
     every = _devices_near(local, -1, len(nodes))
     least = next((s.bit_count() for _, s in order if every[s] >= request), len(nodes))
     found = _devices_near(local, available, len(nodes))
+    if reusable & table.nowhere:
+        return []
     if reusable:
         again = _devices_near(local, reusable, len(nodes))
         touched = [near for near, devices in local if devices & reusable]

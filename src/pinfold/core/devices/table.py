@@ -52,6 +52,7 @@ class DeviceTable(Struct, frozen=True):
         healthy: the devices that may be given away; none while the plugin is gone.
         localities: the devices that name a NUMA node, by the nodes they name.
         unlocated: the devices that name none.
+        nowhere: those of them that have a locality nevertheless: one without any node.
         has_topology: whether NUMA nodes matter to this resource at all.
     """
 
@@ -60,6 +61,7 @@ class DeviceTable(Struct, frozen=True):
     healthy: int
     localities: tuple[Locality, ...]
     unlocated: int
+    nowhere: int
     has_topology: bool
 
     @classmethod
@@ -75,11 +77,14 @@ class DeviceTable(Struct, frozen=True):
             ids = tuple(in_natural_order(devices))
             positions = {device: bit for bit, device in enumerate(ids)}
         sick: list[int] = []
+        nowhere: list[int] = []
         groups: dict[tuple[int, ...], list[int]] = {}
         for bit, id_ in enumerate(ids):
             device = devices[id_]
             if not device.healthy:
                 sick.append(bit)
+            if device.located_nowhere:
+                nowhere.append(bit)
             groups.setdefault(device.numa_nodes, []).append(bit)
         every = (1 << len(ids)) - 1
         localities: dict[int, int] = {}
@@ -93,12 +98,15 @@ class DeviceTable(Struct, frozen=True):
                 localities[near] = localities.get(near, 0) | members
             else:
                 unlocated |= members
+                if nodes:
+                    nowhere += bits
         return cls(
             ids,
             positions,
             every ^ _mask(sick) if resource.connected else 0,
             tuple(Locality(nodes, localities[nodes]) for nodes in sorted(localities)),
             unlocated,
+            _mask(nowhere),
             has_topology=bool(groups.keys() - {()}),
         )
 
@@ -134,7 +142,7 @@ class DeviceTable(Struct, frozen=True):
         return Tiers(aligned, available & ~(aligned | no_affinity), no_affinity)
 
 
-EMPTY_TABLE: Final = DeviceTable((), {}, 0, (), 0, has_topology=False)
+EMPTY_TABLE: Final = DeviceTable((), {}, 0, (), 0, 0, has_topology=False)
 """The table of a resource that nobody lists."""
 
 
