@@ -143,7 +143,7 @@ def keeps_memory(memory: MemoryState, pod: Pod, container: Container) -> bool:
     """Whether a container has as much memory as it asks for, and so stays where that is."""
     has = memory.blocks_of(pod.uid, container.name)
     try:
-        wants = requested_memory(memory, container)
+        wants = requested_memory(memory, container.requests)
     except AllocationError:
         return False
     return has is not None and {block.type: block.size for block in has} == wants

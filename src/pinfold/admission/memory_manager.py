@@ -34,3 +34,7 @@ class MemoryManager:
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give the container its memory, if the policy serves it; raises AllocationError."""
         self.policy.allocate(self.transaction, pod, container, affinity)
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Give a pod with resources of its own its memory as a whole; raises AllocationError."""
+        self.policy.allocate_pod(self.transaction, pod, affinity)

@@ -37,13 +37,10 @@ from pinfold.core.kubelet.version_rules import DEVICE_HINTS_BY_DEVICES
 from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine.locality import Localities
 from pinfold.core.machine.machine import Machine
-from pinfold.core.memory.policy import StaticMemoryPolicy
+from pinfold.core.memory.policy import StaticMemoryPolicy, create_memory_policy
 from pinfold.core.memory.reservation import (
-    NONE,
     MemoryPolicyError,
     MemoryReservationError,
-    check_policy_name,
-    node_memory,
 )
 from pinfold.core.pod.pod import CPU
 from pinfold.core.topology_manager.hints import HintError, NUMAInfo
@@ -108,7 +105,7 @@ def build_node(
         capacity = capacity_of(machine, view)
         check_allocatable(_with_memory(capacity), config)
         allocatable = allocatable_amounts(capacity, config)
-        memory_policy = _memory_policy(view, config, capacity)
+        memory_policy = _memory_policy(view, config, capacity, rules)
     except _REFUSALS as error:
         raise NodeError(str(error), _remedy(error, view, config), verdict=_verdict(rules)) from None
     if managed and policy is not None:
@@ -263,14 +260,9 @@ def _cpu_policy(
 
 
 def _memory_policy(
-    view: KubeletView, config: NodeConfig, capacity: MachineCapacity
+    view: KubeletView, config: NodeConfig, capacity: MachineCapacity, rules: AllocationRules
 ) -> StaticMemoryPolicy | None:
-    check_policy_name(config.memory_manager_policy)
-    if config.memory_manager_policy == NONE:
-        return None
-    return StaticMemoryPolicy.create(
-        node_memory(view), config.reserved_memory, allocatable_reservation(capacity, config)
-    )
+    return create_memory_policy(config, view, allocatable_reservation(capacity, config), rules)
 
 
 def _check_housekeeping(view: KubeletView, config: NodeConfig) -> None:

@@ -94,7 +94,9 @@ def follow_pages(
     if node.memory_policy is None or state.memory is None:
         return Followed(node, state)
     try:
-        policy = create_memory_policy(config, view, allocatable_reservation(capacity, config))
+        policy = create_memory_policy(
+            config, view, allocatable_reservation(capacity, config), node.memory_policy.rules
+        )
     except MemoryPolicyError as error:
         return Followed(node, state, f"{error}; until then memory is given as before")
     if policy is None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.cpu.allocation import take_packed
 from pinfold.core.cpu.distribution import take_distributed
@@ -16,6 +17,8 @@ from pinfold.core.kubelet.faults import (
     DISTRIBUTION_HANGS,
     FAULTS,
     KUBELET,
+    MEMORY_WRAPS_AROUND,
+    NO_MEMORY_REFUSED,
     SOUND,
     AllocationRules,
     UpstreamFaultError,
@@ -148,8 +151,10 @@ def test_rules_are_the_faults_and_nothing_else() -> None:
         DISTRIBUTION_HANGS.slug,
         CPUS_NOT_FREE.slug,
         COMBINATION_OVERWRITTEN.slug,
+        MEMORY_WRAPS_AROUND.slug,
+        NO_MEMORY_REFUSED.slug,
     }
-    averages = AllocationRules(average_sizes=True, shared_combinations=False, may_hang=False)
+    averages = replace(SOUND, average_sizes=True)
     topology = machine("1s4n16c2t")
     free = without(topology, "0-2,8-10,16-19,24-27")
     assert take_distributed(topology, free, 14, 2, rules=averages) & ~free == 0

@@ -1,7 +1,7 @@
 """Where the kubelet's own answer is broken, and the two sets of rules that follow from it.
 
 Every difference between what a kubelet answers and what Pinfold answers lives here: the
-allocation asks :class:`AllocationRules` at the three places where upstream goes wrong.
+allocation asks :class:`AllocationRules` at the places where upstream goes wrong.
 ``KUBELET`` reproduces upstream bit for bit (``pinfold plan`` shows it, or refuses where it is no
 valid placement); ``SOUND`` gives the answer that upstream's algorithm means to give.
 ``docs/kubelet-differences.md`` lists each fault for users.
@@ -57,7 +57,36 @@ COMBINATION_OVERWRITTEN: Final = KubeletFault(
     agent="The best combination is kept.",
 )
 
-FAULTS: Final = (DISTRIBUTION_HANGS, CPUS_NOT_FREE, COMBINATION_OVERWRITTEN)
+MEMORY_WRAPS_AROUND: Final = KubeletFault(
+    slug="memory-wraps-around",
+    title="Memory given to containers that their pod does not have",
+    upstream="With PodLevelResourceManagers nobody compares what exclusive containers request of "
+    "memory or huge pages with what the pod as a whole requests. What they have beyond it is "
+    "charged to no NUMA node, and the remainder for the other containers wraps around: they are "
+    "assigned nearly 16 EiB.",
+    plan="The kubelet's answer is shown.",
+    agent="The pod is refused, with both amounts.",
+)
+
+NO_MEMORY_REFUSED: Final = KubeletFault(
+    slug="no-memory-refused",
+    title="Containers refused for want of memory that they do not ask for",
+    upstream="With PodLevelResourceManagers outside topology manager scope pod, the containers of "
+    "a pod with pod-level resources that share are sent through the allocation of memory, though "
+    "they ask for none. Under the policies none and single-numa-node it finds no hints for "
+    "nothing; under the others it may be given NUMA nodes that are in use. So most such pods are "
+    "refused under memory manager policy Static.",
+    plan="The kubelet's answer is shown.",
+    agent="Such containers are left alone.",
+)
+
+FAULTS: Final = (
+    DISTRIBUTION_HANGS,
+    CPUS_NOT_FREE,
+    COMBINATION_OVERWRITTEN,
+    MEMORY_WRAPS_AROUND,
+    NO_MEMORY_REFUSED,
+)
 
 
 class UpstreamFaultError(Exception):
@@ -72,7 +101,7 @@ class UpstreamFaultError(Exception):
 
 
 class AllocationRules(Struct, frozen=True):
-    """How the allocation behaves at the three places where the kubelet is at fault."""
+    """How the allocation behaves at the places where the kubelet is at fault."""
 
     average_sizes: bool
     """Judge cores and sockets by the machine's average size (``CPUS_NOT_FREE``)."""
@@ -80,6 +109,12 @@ class AllocationRules(Struct, frozen=True):
     """Let later combinations overwrite the best one (``COMBINATION_OVERWRITTEN``)."""
     may_hang: bool
     """Raise ``DISTRIBUTION_HANGS`` where upstream loops for ever; else pass the subset over."""
+    memory_wraps_around: bool
+    """Let containers have more memory than their pod as a whole (``MEMORY_WRAPS_AROUND``)."""
+    allocates_no_memory: bool
+    """Look for the NUMA nodes of no memory at all (``NO_MEMORY_REFUSED``)."""
+    allocates_pods_again: bool
+    """Give a pod that has CPUs and memory as a whole the same once more."""
 
     def kept_combination(
         self, combination: Sequence[int], items: Sequence[int], *, stopped: bool
@@ -93,8 +128,22 @@ class AllocationRules(Struct, frozen=True):
         return _overwritten(combination, items, stopped=stopped)
 
 
-KUBELET: Final = AllocationRules(average_sizes=True, shared_combinations=True, may_hang=True)
-SOUND: Final = AllocationRules(average_sizes=False, shared_combinations=False, may_hang=False)
+KUBELET: Final = AllocationRules(
+    average_sizes=True,
+    shared_combinations=True,
+    may_hang=True,
+    memory_wraps_around=True,
+    allocates_no_memory=True,
+    allocates_pods_again=True,
+)
+SOUND: Final = AllocationRules(
+    average_sizes=False,
+    shared_combinations=False,
+    may_hang=False,
+    memory_wraps_around=False,
+    allocates_no_memory=False,
+    allocates_pods_again=False,
+)
 
 
 def _overwritten(

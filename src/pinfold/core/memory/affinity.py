@@ -68,6 +68,9 @@ def choose_nodes(
 def _candidates(
     state: MemoryState, requested: Mapping[str, int], reusable: Reusable
 ) -> list[TopologyHint]:
+    if not requested:
+        # Upstream has hints by resource, so none for nothing.
+        return []
     try:
         return memory_hints(state.machine, requested, reusable)
     except TooManyNUMANodesError as error:

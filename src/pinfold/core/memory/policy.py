@@ -12,9 +12,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.core.kubelet.faults import KUBELET, AllocationRules
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.memory.affinity import choose_nodes
+from pinfold.core.memory.bubble import overdrawn, parts_of
 from pinfold.core.memory.hints import Reusable, memory_hints
 from pinfold.core.memory.memory import (
     Block,
@@ -39,7 +42,14 @@ from pinfold.core.memory.reservation import (
     reserved_by_node,
 )
 from pinfold.core.pod.pod import Container, Pod, QOSClass, Resources
-from pinfold.core.topology_manager.hints import AllocationError, HintError, TopologyHint, numa_mask
+from pinfold.core.pod.pod_level import memory_is_shared, memory_shortage
+from pinfold.core.topology_manager.hints import (
+    AllocationError,
+    EmptyPodSharedPoolError,
+    HintError,
+    TopologyHint,
+    numa_mask,
+)
 from pinfold.core.values.cpuset import iter_bits
 
 
@@ -53,6 +63,13 @@ class MemoryTransaction(Struct):
     state: MemoryState
 
 
+class MemoryPodAllocation(Struct, frozen=True):
+    """What a pod with resources of its own has: as a whole, and of that by container."""
+
+    bubble: tuple[Block, ...]
+    containers: Mapping[str, tuple[Block, ...]]
+
+
 class StaticMemoryPolicy(Struct, frozen=True):
     """The static policy on one machine; build it with :meth:`create`.
 
@@ -62,6 +79,9 @@ class StaticMemoryPolicy(Struct, frozen=True):
 
     nodes: Mapping[int, NodeMemory]
     """The NUMA nodes by id, with what is reserved on each."""
+    pod_level: bool = False
+    """Serve pods with resources of their own, too (gate ``PodLevelResourceManagers``)."""
+    rules: AllocationRules = KUBELET
 
     @classmethod
     def create(
@@ -69,6 +89,9 @@ class StaticMemoryPolicy(Struct, frozen=True):
         nodes: Mapping[int, NodeMemory],
         reserved_memory: Iterable[Mapping[str, Any]],
         reservation: Resources,
+        *,
+        pod_level: bool = False,
+        rules: AllocationRules = KUBELET,
     ) -> StaticMemoryPolicy:
         """Check ``reservedMemory`` as a starting kubelet does (upstream ``NewPolicyStatic``).
 
@@ -77,6 +100,8 @@ class StaticMemoryPolicy(Struct, frozen=True):
             reserved_memory: ``{numaNode, limits}`` as in :class:`~.node_config.NodeConfig`.
             reservation: what node allocatable withholds from pods: kubeReserved, systemReserved
                 and hard eviction together.
+            pod_level: serve pods with resources of their own.
+            rules: the kubelet's allocation, or the sound one.
 
         Raises:
             MemoryPolicyError: a NUMA node id that no kubelet's mask holds.
@@ -90,7 +115,11 @@ class StaticMemoryPolicy(Struct, frozen=True):
         reserved = reserved_by_node(nodes, reserved_memory, reservation)
         complete = {id_: replace(node, reserved=reserved[id_]) for id_, node in nodes.items()}
         check_reserved_fits(complete)
-        return cls(complete)
+        return cls(complete, pod_level, rules)
+
+    def _is_served(self, pod: Pod) -> bool:
+        served = self.pod_level or not pod.has_pod_level_resources
+        return served and pod.qos is QOSClass.GUARANTEED
 
     @property
     def allocatable(self) -> tuple[Block, ...]:
@@ -118,11 +147,11 @@ class StaticMemoryPolicy(Struct, frozen=True):
         Raises:
             TooManyNUMANodesError: a kubelet would try combinations for ever.
         """
-        if not _is_served(pod):
+        if not self._is_served(pod):
             return None
         state = transaction.state
         try:
-            requested = requested_memory(state, container)
+            requested = _requested(state, pod, container)
         except AllocationError:
             return None
         blocks = state.blocks_of(pod.uid, container.name)
@@ -138,13 +167,15 @@ class StaticMemoryPolicy(Struct, frozen=True):
         Raises:
             TooManyNUMANodesError: a kubelet would try combinations for ever.
         """
-        if not _is_served(pod):
+        if not self._is_served(pod):
             return None
         state = transaction.state
         try:
             requested = pod_requested_memory(state, pod)
         except AllocationError:
             return None
+        if pod.has_pod_level_resources and memory_shortage(pod):
+            return {name: [] for name in requested}
         for container in pod.all_containers:
             blocks = state.blocks_of(pod.uid, container.name)
             if blocks is not None:
@@ -173,19 +204,16 @@ class StaticMemoryPolicy(Struct, frozen=True):
         Raises:
             AllocationError: no NUMA nodes can serve it; the message is the kubelet's.
         """
-        if not _is_served(pod):
+        if not self._is_served(pod):
             return None
         state = transaction.state
         present = state.blocks_of(pod.uid, container.name)
         if present is not None:
             return present
-        requested = requested_memory(state, container)
-        missing = _missing(state, requested)
-        if missing:
-            raise AllocationError(
-                f"[memorymanager] container {container.name} asks for {missing[0]}, but no NUMA "
-                "node of this machine has pages of that size (a kubelet would crash)"
-            )
+        requested = _requested(state, pod, container)
+        if not self.rules.allocates_no_memory and _shares(pod, container):
+            return None
+        _check_known(state, requested, f"container {container.name}")
         reusable = reusable_memory(state, pod, container)
         mask = choose_nodes(
             state, requested, reusable, affinity or TopologyHint(None, preferred=False)
@@ -201,13 +229,59 @@ class StaticMemoryPolicy(Struct, frozen=True):
         transaction.state = MemoryState(machine, assignments, state.bubbles)
         return blocks
 
+    def allocate_pod(
+        self, transaction: MemoryTransaction, pod: Pod, affinity: TopologyHint | None = None
+    ) -> MemoryPodAllocation | None:
+        """Give a pod with resources of its own its memory as a whole; None: it is left alone.
+
+        The transaction is changed only on success.  All containers are on the same NUMA nodes; the
+        machine is charged once, with what the pod requests.
+
+        Args:
+            transaction: the pod's admission so far.
+            pod: the pod.
+            affinity: the topology manager's answer; None is one without a mask, not preferred.
+
+        Raises:
+            AllocationError: its containers would have none, or no NUMA nodes can serve it; the
+                message is the kubelet's.
+        """
+        if not (pod.has_pod_level_resources and self._is_served(pod)):
+            return None
+        state = transaction.state
+        present = state.bubbles.get(pod.uid)
+        if present is not None and not self.rules.allocates_pods_again:
+            return MemoryPodAllocation(present, state.assignments.get(pod.uid, {}))
+        budget = pod_requested_memory(state, pod)
+        for why in memory_shortage(pod).values():
+            raise EmptyPodSharedPoolError(why)
+        _check_known(state, budget, f"pod {pod.full_name}")
+        own = {c.name: _requested(state, pod, c) for c in pod.all_containers}
+        missing = None if self.rules.memory_wraps_around else overdrawn(pod, budget, own)
+        if missing is not None:
+            raise AllocationError(f"[memorymanager] pod {pod.full_name} has too little: {missing}")
+        mask = choose_nodes(state, budget, {}, affinity or TopologyHint(None, preferred=False))
+        nodes = tuple(iter_bits(mask))
+        bubble = tuple(Block(nodes, resource, size) for resource, size in budget.items())
+        machine = dict(state.machine)
+        for block in bubble:
+            charge(machine, block)
+        parts = parts_of(pod, budget, own, nodes)
+        transaction.state = MemoryState(
+            machine, {**state.assignments, pod.uid: parts}, {**state.bubbles, pod.uid: bubble}
+        )
+        return MemoryPodAllocation(bubble, parts)
+
     def remove(self, transaction: MemoryTransaction, container_name: str) -> None:
         """Give back what a container of the transaction's pod has, if anything."""
         transaction.state = remove_container(transaction.state, transaction.pod_uid, container_name)
 
 
 def create_memory_policy(
-    config: NodeConfig, view: KubeletView, reservation: Resources
+    config: NodeConfig,
+    view: KubeletView,
+    reservation: Resources,
+    rules: AllocationRules = KUBELET,
 ) -> StaticMemoryPolicy | None:
     """The policy that a node is configured for; ``None`` for policy ``None``.
 
@@ -217,11 +291,33 @@ def create_memory_policy(
     check_policy_name(config.memory_manager_policy)
     if config.memory_manager_policy == NONE:
         return None
-    return StaticMemoryPolicy.create(node_memory(view), config.reserved_memory, reservation)
+    return StaticMemoryPolicy.create(
+        node_memory(view),
+        config.reserved_memory,
+        reservation,
+        pod_level=config.gate(POD_LEVEL_RESOURCE_MANAGERS),
+        rules=rules,
+    )
 
 
-def _is_served(pod: Pod) -> bool:
-    return pod.qos is QOSClass.GUARANTEED and not pod.has_pod_level_resources
+def _requested(state: MemoryState, pod: Pod, container: Container) -> dict[str, int]:
+    """What a container is to have for itself; raises AllocationError."""
+    if _shares(pod, container):
+        return {}
+    return requested_memory(state, container.requests)
+
+
+def _shares(pod: Pod, container: Container) -> bool:
+    """Whether a container has no memory of its own in a pod that has some as a whole."""
+    return pod.has_pod_level_resources and memory_is_shared(container)
+
+
+def _check_known(state: MemoryState, requested: Mapping[str, int], who: str) -> None:
+    if missing := _missing(state, requested):
+        raise AllocationError(
+            f"[memorymanager] {who} asks for {missing[0]}, but no NUMA node of this machine has "
+            "pages of that size (a kubelet would crash)"
+        )
 
 
 def _missing(state: MemoryState, requested: Mapping[str, int]) -> list[str]:

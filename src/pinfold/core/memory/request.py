@@ -11,16 +11,16 @@ from typing import Final
 
 from pinfold.core.memory.hints import Reusable
 from pinfold.core.memory.memory import UINT64, Block, MemoryState
-from pinfold.core.pod.pod import MEMORY, Container, Pod, container_requests, is_hugepages
+from pinfold.core.pod.pod import MEMORY, Container, Pod, Resources, container_requests, is_hugepages
 from pinfold.core.topology_manager.hints import AllocationError, numa_mask
 
 _NOT_INT64: Final = "[memorymanager] failed to represent quantity as int64"
 
 
-def requested_memory(state: MemoryState, container: Container) -> dict[str, int]:
+def requested_memory(state: MemoryState, requests: Resources) -> dict[str, int]:
     """Bytes by resource, in the order of the names; raises AllocationError."""
     requested = {}
-    for name, quantity in sorted(container.requests.items()):
+    for name, quantity in sorted(requests.items()):
         if name != MEMORY and not is_hugepages(name):
             continue
         size = quantity.as_int64()
@@ -34,12 +34,18 @@ def requested_memory(state: MemoryState, container: Container) -> dict[str, int]
 def pod_requested_memory(state: MemoryState, pod: Pod) -> dict[str, int]:
     """What the pod needs at any one time, of what its long-running containers ask for.
 
+    Of a pod with resources of its own it is these, whatever its containers ask for.
+
     Raises:
         AllocationError: an amount that is no whole 64-bit number.
     """
+    if pod.resources is not None and pod.has_pod_level_resources:
+        return requested_memory(state, pod.resources.requests)
     for init in pod.init_containers:
-        requested_memory(state, init)
-    names = {name for container in pod.containers for name in requested_memory(state, container)}
+        requested_memory(state, init.requests)
+    names = {
+        name for container in pod.containers for name in requested_memory(state, container.requests)
+    }
     total = container_requests(pod)
     return {name: total[name].value() & UINT64 for name in sorted(names)}
 
