@@ -1,6 +1,7 @@
 """Replays recorded kubelet decisions against the library: ``python -m tests.vectors FILE...``.
 
-Every module of this package but ``__main__`` and ``runner`` is a family: it exports
+Every module of this package but ``__main__`` and ``runner`` is a family (packages are what families
+share): it exports
 ``claims(case) -> bool`` (is this case one of mine, told by its fields) and
 ``replay(case, topologies) -> Outcome``.
 """

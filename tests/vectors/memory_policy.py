@@ -154,7 +154,7 @@ def assignments_document(
 ) -> dict[str, Any]:
     """Assignments as the recording has them."""
     return {
-        uid: {name: _blocks(blocks or ()) for name, blocks in (containers or {}).items()}
+        uid: {name: blocks_document(blocks or ()) for name, blocks in (containers or {}).items()}
         for uid, containers in assignments.items()
     }
 
@@ -182,7 +182,8 @@ def machine_document(machine: Mapping[int, NUMANodeState | None]) -> dict[str, A
     }
 
 
-def _blocks(blocks: tuple[Block, ...]) -> list[dict[str, Any]]:
+def blocks_document(blocks: tuple[Block, ...]) -> list[dict[str, Any]]:
+    """Blocks as the recording has them, sorted by type."""
     return [
         {"numaAffinity": list(b.numa_affinity or ()), "type": b.type, "size": b.size}
         for b in sorted(blocks, key=lambda block: block.type)

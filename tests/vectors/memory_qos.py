@@ -13,9 +13,10 @@ from pinfold.core.pod.cgroup_values import (
     milli_cpu_to_shares,
     pod_cgroup,
 )
-from pinfold.core.pod.pod import CPU, Container, Pod, PodResources, QOSClass, pod_requests
+from pinfold.core.pod.pod import CPU, QOSClass, pod_requests
 from pinfold.core.values.quantity import ZERO, Quantity
 from tests.vectors import Case, Outcome
+from tests.vectors.kubelet.pods import recorded_pod
 
 Row = tuple[str, object, object]
 
@@ -45,7 +46,7 @@ def _rules(case: Case, reservation: str) -> MemoryQoS | None:
 
 
 def _rows(case: Case, rules: MemoryQoS | None, want: Mapping[str, Any]) -> Iterator[Row]:
-    pods = [_pod(one) for one in case["pod_list"]]
+    pods = [recorded_pod(one) for one in case["pod_list"]]
     everybody, burstable = (None, None) if rules is None else rules.of_classes(pods)
     milli = sum(
         pod_requests(pod).get(CPU, ZERO).milli_value()
@@ -85,28 +86,3 @@ def _fields(shares: int | None, protection: Protection | None, **others: object)
 
 def _unified(protection: Protection | None) -> dict[str, str] | None:
     return (protection.unified or None) if protection is not None else None
-
-
-def _pod(fields: Mapping[str, Any]) -> Pod:
-    whole = fields.get("resources")
-    return Pod(
-        uid=fields["uid"],
-        name=fields["uid"],
-        init_containers=tuple(map(_container, fields.get("init", ()))),
-        containers=tuple(map(_container, fields["containers"])),
-        resources=None if whole is None else PodResources(*_resources(whole)),
-    )
-
-
-def _container(fields: Mapping[str, Any]) -> Container:
-    policy = "Always" if fields.get("sidecar") else None
-    requests, limits = _resources(fields)
-    return Container(fields["name"], requests, limits, restart_policy=policy)
-
-
-def _resources(fields: Mapping[str, Any]) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
-    requests, limits = (
-        {name: Quantity.parse(text) for name, text in (fields.get(key) or {}).items()}
-        for key in ("requests", "limits")
-    )
-    return requests, limits

@@ -111,10 +111,10 @@ class LazyTopologies(Mapping[str, CPUTopology]):
 
 @cache
 def discover_families() -> tuple[Family, ...]:
-    """Every family module of this package, by name."""
+    """Every family module of this package, by name; packages in it are what families share."""
     families = []
     for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if found.name in _NOT_FAMILIES:
+        if found.ispkg or found.name in _NOT_FAMILIES:
             continue
         module = importlib.import_module(f"tests.vectors.{found.name}")
         families.append(Family(found.name, module.claims, module.replay))

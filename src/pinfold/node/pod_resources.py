@@ -38,7 +38,7 @@ _NO_NODE: Final = -1
 
 def pod_resources(state: NodeState, pods: PodTable) -> tuple[PodResources, ...]:
     """All active pods, in the order of their admission, those that are being ended too."""
-    return tuple(_resources(active.workload.pod, state) for active in pods.active.values())
+    return tuple(resources_of(active.workload.pod, state) for active in pods.active.values())
 
 
 def resources_of_pod(
@@ -51,7 +51,7 @@ def resources_of_pod(
     """
     for active in pods.active.values():
         if (active.record.namespace, active.record.name) == (namespace, name):
-            return _resources(active.workload.pod, state)
+            return resources_of(active.workload.pod, state)
     for record in reversed([*pods.ended.values()]):
         if (record.namespace, record.name) == (namespace, name):
             return _ended(record)
@@ -105,7 +105,8 @@ class ManagedPodResources:
         return allocatable_resources(self._books.view.node, self._books.view.state)
 
 
-def _resources(pod: Pod, state: NodeState) -> PodResources:
+def resources_of(pod: Pod, state: NodeState) -> PodResources:
+    """What the containers of one pod have."""
     # Init containers that come to an end are not told of, though they may have CPUs for now.
     sidecars = [container for container in pod.init_containers if container.is_sidecar]
     return PodResources(
@@ -169,4 +170,4 @@ def _ended(record: PodRecord) -> PodResources:
         pod = workload_from_api(manifest, admitted=True).pod
     except (PodError, ValueError):
         return unreadable
-    return _resources(pod, _NOTHING_ASSIGNED)
+    return resources_of(pod, _NOTHING_ASSIGNED)
