@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.decision import Decision
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.settling import settle
 from pinfold.core.kubelet.node_config import NodeConfig

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.decision import Decision
 from pinfold.admission.device_classes import MOST_WAYS, Ways, ways_to_serve
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.pod_draft import PodDraft

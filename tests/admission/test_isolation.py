@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState, decide
+from pinfold.admission.admission import NodeState, decide
 from pinfold.admission.container import decide_container
+from pinfold.admission.decision import Decision
 from pinfold.admission.resize import Resize, decide_resize
 from pinfold.admission.settling import settle
 from pinfold.core.kubelet.faults import SOUND

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, charged, decide, place
+from pinfold.admission.admission import Node, NodeState, charged, decide, place
+from pinfold.admission.decision import Decision
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.resize import Resize, decide_resize
 from pinfold.admission.settling import recount, release, resume, settle

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, decide
+from pinfold.admission.admission import Node, decide
 from pinfold.admission.container import decide_container
+from pinfold.admission.decision import Decision
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.settling import settle
 from pinfold.core.kubelet.faults import SOUND

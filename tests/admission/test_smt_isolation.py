@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState, decide
+from pinfold.admission.admission import NodeState, decide
 from pinfold.admission.container import decide_container
+from pinfold.admission.decision import Decision
 from pinfold.admission.model import NodeError
 from pinfold.admission.moves import with_claims
 from pinfold.admission.node_status import (

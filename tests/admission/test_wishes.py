@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, decide
+from pinfold.admission.admission import decide
+from pinfold.admission.decision import Decision
 from pinfold.admission.settling import settle
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import IsolatedCPUs, OwnPolicies, SMTIsolate

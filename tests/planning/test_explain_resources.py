@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from pinfold import Planner, Quantity, parse_short_form
-from pinfold.admission.admission import Decision, decide
+from pinfold.admission.admission import decide
+from pinfold.admission.decision import Decision
 from pinfold.cli.views.explain import ended_since, explain_view
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import SOUND

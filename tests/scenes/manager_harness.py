@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.admission import NodeState
 from pinfold.admission.capacity import amounts
+from pinfold.admission.decision import Decision
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig

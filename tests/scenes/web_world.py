@@ -22,7 +22,8 @@ import msgspec
 
 from pinfold.adapters.cgroup.runtime.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
-from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.admission import NodeState
+from pinfold.admission.decision import Decision
 from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.loops.controlling import controlled
 from pinfold.agent.loops.controlling import figures as control_figures

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from pinfold.admission.cache_classes import CacheRoom
 from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import CPUWish, draft_for_container, draft_for_pod
+from pinfold.admission.decision import Decision
 from pinfold.admission.device_classes import Bindings, class_refusal, ways_to_serve
 from pinfold.admission.device_manager import Answers, DeviceManager
 from pinfold.admission.isolation import (
@@ -41,18 +42,16 @@ from pinfold.admission.smt_isolation import (
     smt_refusal,
     smt_shortage,
 )
-from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
+from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.devices.state import DeviceState
-from pinfold.core.kubelet.faults import KubeletFault
 from pinfold.core.machine.locality import Localities
 from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.pod import CPU, Container, Pod, unmixed
-from pinfold.core.topology_manager.hints import TopologyHint
-from pinfold.core.topology_manager.manager import Admission, AffinityDecision, TopologyManager
+from pinfold.core.topology_manager.manager import Admission, TopologyManager
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.ledger import Assign, Change, Ledger
+from pinfold.state.ledger import Ledger
 
 POOL_EMPTY: Final = (
     "no CPU would be left for the containers that share CPUs (strict-cpu-reservation)"
@@ -135,73 +134,6 @@ class NodeState(Struct, frozen=True):
     def memory_of(self, pod_uid: str) -> dict[str, tuple[Block, ...]]:
         """What the containers of a pod have of the memory manager."""
         return {} if self.memory is None else dict(self.memory.assignments.get(pod_uid, {}))
-
-
-class Decision(Struct, frozen=True):
-    """The answer to one pod, with everything that it was made from.
-
-    ``reason`` and ``message`` are the kubelet's, None when admitted.  ``affinities`` are the
-    topology manager's merges; ``allocations`` the exclusive sets by container, ``memory`` the
-    blocks, ``devices`` the ids by resource; ``fault`` is set where the kubelet itself has no valid
-    answer.  ``providers`` names the managers whose hints are in the merges, in their order,
-    ``failed_provider`` the one that could not give ``failed_container`` what it asks for.
-    """
-
-    pod: Pod
-    admitted: bool
-    reason: str | None = None
-    message: str | None = None
-    allocations: Mapping[str, CPUAllocation] = field(default_factory=dict)
-    affinities: tuple[AffinityDecision, ...] = ()
-    providers: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Wishes that were not binding and cannot be met on this machine."""
-    affinity: Mapping[str, TopologyHint] = field(default_factory=dict)
-    failed_container: str | None = None
-    failed_provider: str | None = None
-    fault: KubeletFault | None = None
-    requests: Mapping[str, int] = field(default_factory=dict)
-    memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
-    memory_state: MemoryState | None = None
-    """All memory of the node as it is with this pod; None where it had none to give."""
-    devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    by_class: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Those of the devices that were given for classes, by container and class resource."""
-    load_driven: Mapping[str, CPUAllocation] = field(default_factory=dict)
-    """What load-driven containers would be given now: they start in the shared pool."""
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """What admitting the pod changes in the ledger."""
-        return tuple(
-            Assign(self.pod.uid, name, allocation.claim, allocation.idle)
-            for name, allocation in self.allocations.items()
-        )
-
-    @property
-    def claims(self) -> dict[str, CPUSet]:
-        """All CPUs that nobody else can have, by container."""
-        return {name: one.claim for name, one in self.allocations.items()}
-
-    @property
-    def idle(self) -> dict[str, CPUSet]:
-        """The siblings that stay idle, by container that is SMT-isolated."""
-        return {n: one.idle for n, one in self.allocations.items() if one.idle is not None}
-
-    def refused(self, reason: str, message: str) -> Decision:
-        """The refusal of a pod that would have been given what it asks for."""
-        return replace(
-            self,
-            admitted=False,
-            reason=reason,
-            message=message,
-            allocations={},
-            load_driven={},
-            memory={},
-            memory_state=None,
-            devices={},
-            by_class={},
-        )
 
 
 def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS) -> Decision:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision
+from pinfold.admission.decision import Decision
 from pinfold.core.pod.pod import Pod, Resources
 from pinfold.core.quota.charge import (
     CREATE,

@@ -6,8 +6,9 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.admission import NodeState
 from pinfold.admission.capacity import amounts
+from pinfold.admission.decision import Decision
 from pinfold.admission.load_driven import LoadDrivenPod
 from pinfold.core.memory.memory import remove_pod
 from pinfold.core.pod.pod import Pod

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from pinfold.adapters.affinity import Affinity
 from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.run_record import Entry, RunRecord
-from pinfold.admission.admission import Decision, NodeState, decide_near
+from pinfold.admission.admission import NodeState, decide_near
+from pinfold.admission.decision import Decision
 from pinfold.admission.settling import resume, settle
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.kubelet.faults import SOUND

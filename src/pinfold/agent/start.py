@@ -24,7 +24,8 @@ from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.podfiles import AssignmentFolders, PodFileFolder
 from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.store import SQLiteStore
-from pinfold.admission.admission import Decision, Node, NodeState
+from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.decision import Decision
 from pinfold.agent.claims import Claim, ClaimKeeper
 from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.loops.background import RECONCILE_PERIOD, Background

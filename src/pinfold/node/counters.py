@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from pinfold.admission.admission import Decision, Node
+from pinfold.admission.admission import Node
+from pinfold.admission.decision import Decision
 from pinfold.admission.pod_draft import CPU_MANAGER
 from pinfold.core.pod.pod import Container, guaranteed_cpus
 from pinfold.core.topology_manager.manager import TOPOLOGY_AFFINITY_ERROR

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.admission import NodeState
+from pinfold.admission.decision import Decision
 from pinfold.core.values.cpuset import CPUSet
 
 

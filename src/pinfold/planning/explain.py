@@ -11,7 +11,8 @@ from typing import Final
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState, charged
+from pinfold.admission.admission import NodeState, charged
+from pinfold.admission.decision import Decision
 from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.moves import NO_NAMES, rebalance_document
 from pinfold.admission.quota import FORBIDDEN

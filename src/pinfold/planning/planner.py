@@ -8,7 +8,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.decision import Decision
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.model import build_node, check_device_hints, empty_state
 from pinfold.admission.quota import FORBIDDEN, NO_QUOTAS, Quotas, forbidden

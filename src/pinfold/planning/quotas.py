@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.admission import NodeState
+from pinfold.admission.decision import Decision
 from pinfold.admission.quota import FORBIDDEN, Quotas
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.resize import ResizeDecision, exclusive_in, resized

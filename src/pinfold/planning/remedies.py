@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.decision import Decision
 from pinfold.admission.model import NodeError, build_node
 from pinfold.admission.settling import release
 from pinfold.core.kubelet.node_config import NodeConfig

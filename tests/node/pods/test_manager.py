@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision
+from pinfold.admission.decision import Decision
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import OWN_POLICIES, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet

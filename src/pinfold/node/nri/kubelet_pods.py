@@ -12,8 +12,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import POOL_EMPTY, Decision, NodeState
+from pinfold.admission.admission import POOL_EMPTY, NodeState
 from pinfold.admission.container import decide_container, keeps_memory
+from pinfold.admission.decision import Decision
 from pinfold.admission.settling import recount, release
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.memory.memory import remove_container

@@ -12,7 +12,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.admission import NodeState
+from pinfold.admission.decision import Decision
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.moves.moving import Moving

@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision
+from pinfold.admission.decision import Decision
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.moves.owners import Owner
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR

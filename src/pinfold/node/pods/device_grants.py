@@ -13,7 +13,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.decision import Decision
 from pinfold.admission.pod_draft import DEVICE_MANAGER
 from pinfold.core.devices.devices import (
     DeviceMount,

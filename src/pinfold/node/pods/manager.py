@@ -15,7 +15,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import POOL_EMPTY, Decision
+from pinfold.admission.admission import POOL_EMPTY
+from pinfold.admission.decision import Decision
 from pinfold.admission.quota import FORBIDDEN, forbidden
 from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.own_policies import DynamicOptions
