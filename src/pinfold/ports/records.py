@@ -276,7 +276,7 @@ class NodeRecord(Struct, frozen=True):
 
     ``runtime`` is what runs the containers of its pods, ``cgroups`` the tree that they are in; ""
     where an older program wrote it, or where there is none.  ``kubelet_version`` is the kubelet as
-    which is decided, such as ``1.36``; "" where an older program wrote it.
+    which is decided, such as ``1.36``.
     """
 
     policy_name: str

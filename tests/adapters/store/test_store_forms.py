@@ -23,7 +23,7 @@ from pinfold.ports.records import (
 from tests.scenes.store_contract import form_1, load, with_store
 
 FORM_1_RECORD = Record(
-    NodeRecord("static", CPUSet([0, 1]), CPUSet([0]), CPUSet(range(4))),
+    NodeRecord("static", CPUSet([0, 1]), CPUSet([0]), CPUSet(range(4)), kubelet_version="1.34"),
     {
         "u": PodRecord(
             "u",

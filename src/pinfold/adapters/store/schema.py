@@ -186,11 +186,11 @@ CREATE TABLE bubble_memory (
     size INTEGER NOT NULL CHECK (size >= 0),
     PRIMARY KEY (pod, position)
 ) STRICT, WITHOUT ROWID;
-ALTER TABLE node ADD COLUMN kubelet_version TEXT NOT NULL DEFAULT ''
+ALTER TABLE node ADD COLUMN kubelet_version TEXT NOT NULL DEFAULT '1.34'
 """
 """NULL for pods without a bubble; an agent of the form before would give away what is in one and no
-container's, and charge memory of its containers besides.  No version is on record of the kubelet
-as which such an agent decided."""
+container's, and charge memory of its containers besides.  Such an agent decided as the kubelet of
+1.34 does."""
 
 MIGRATIONS: Final = (
     _FIRST,
