@@ -32,6 +32,7 @@ _UNSETTLED: Final = "it is being started or ended"
 _OPTED_OUT: Final = f'annotation {REBALANCE.key()}: "false"'
 _OPT_IN: Final = f'optIn, and it does not say {REBALANCE.key()}: "true"'
 _ALONE: Final = "it is SMT-isolated"
+_IN_BUBBLE: Final = "its CPUs are of its pod's bubble, which stays where it is"
 
 
 def rebalance(node: Node, state: NodeState, options: RebalanceOptions) -> Rebalance:
@@ -163,7 +164,7 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
     Moves are made as :func:`moves_on` says; what the policy's options spread is not held against
     it; under a strict topology manager nobody is spread further.  Who has memory at some NUMA nodes
     stays with it, unless it is to go along, and who has devices goes nearer to them.  Who is
-    SMT-isolated stays.
+    SMT-isolated stays, and so do bubbles.
     """
     policy = _static(node)
     chosen = policy.options
@@ -183,9 +184,10 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
             within[owner] = within.get(owner, cpus) & cpus
     isolated = (Owner(uid, name) for uid, idle in state.ledger.idle.items() for name in idle)
     alone = dict.fromkeys(isolated, _ALONE)
+    whole = {Owner(u, n): _IN_BUBBLE for u in state.ledger.bubbles for n in state.ledger.used_by(u)}
     return replace(
         options,
-        fixed={**options.fixed, **alone},
+        fixed={**options.fixed, **alone, **whole},
         moves=moves_on(node, state, options.moves),
         levels=tuple(level for level in options.levels if level not in passed_over),
         numa=options.numa or node.topology_manager.numa,

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from pinfold.core.pod.annotations import BORROW
 from pinfold.core.pod.pod import Container, QOSClass, guaranteed_cpus
+from pinfold.core.pod.pod_level import cpus_are_shared
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import ContainerKey
@@ -51,6 +52,21 @@ class AdmittedPod(Struct, frozen=True):
     def is_mixed(self, container: Container) -> bool:
         """Whether a container uses the shared pool besides the CPUs that it owns, if any."""
         return container.name in self.workload.pod.mixed
+
+    def is_pooled(self, container: Container) -> bool:
+        """Whether a container runs on what others of its pod leave of the pod's bubble."""
+        return bool(self.record.bubble) and cpus_are_shared(container)
+
+    @property
+    def is_uncapped(self) -> bool:
+        """Whether the pod as a whole has no CFS quota, for what its containers own.
+
+        That of a pod with resources of its own stays where some container may run elsewhere.
+        """
+        pod, owned = self.workload.pod, self.record.assignments
+        if not pod.has_pod_level_resources:
+            return bool(owned)
+        return all(one.name in owned and not self.is_pooled(one) for one in pod.all_containers)
 
     def is_load_driven(self, container: Container) -> bool:
         """Whether a container has CPUs of its own by load, now or at other times."""

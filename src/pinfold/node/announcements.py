@@ -242,7 +242,7 @@ def _document(pod: AdmittedPod, places: Sequence[Whereabouts], pool: CPUSet) -> 
         containers={
             container.name: ContainerFacts(
                 cpus=str(pool if place.cpus is None else place.cpus - place.offline),
-                exclusive=place.cpus is not None,
+                exclusive=place.is_exclusive,
                 offline=str(place.offline),
                 shared=str(pool) if place.mixed else "",
             )

@@ -31,7 +31,8 @@ class Whereabouts(Struct, frozen=True):
     ``own`` are those CPUs that it owns and is to run on, None where it owns none; ``offline`` are
     those of them that are offline; ``frozen`` tells that it does not run at all, ``mixed`` that it
     runs in the shared pool besides, ``idle`` that it is on the idle side: in the shared pool, and
-    on what is lent.  ``mems`` are the NUMA nodes of its memory, None for any.
+    on what is lent, ``pooled`` that others of its pod run on its CPUs, too: they are what is left
+    of the pod's bubble.  ``mems`` are the NUMA nodes of its memory, None for any.
     """
 
     own: CPUSet | None
@@ -40,6 +41,7 @@ class Whereabouts(Struct, frozen=True):
     mems: CPUSet | None = None
     mixed: bool = False
     idle: bool = False
+    pooled: bool = False
 
     @property
     def cpus(self) -> CPUSet | None:
@@ -54,6 +56,11 @@ class Whereabouts(Struct, frozen=True):
     def within(self, pool: CPUSet, lent: CPUSet = NO_CPUS) -> CPUSet:
         """All CPUs that it is to run on while ``pool`` is the shared pool, and these are lent."""
         return Placement(self.cpus, mixed=self.mixed, idle=self.idle).within(pool, lent)
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether it runs on its own CPUs, and no other container does beside it."""
+        return self.cpus is not None and not self.pooled
 
     @property
     def is_displaced(self) -> bool:
@@ -133,12 +140,13 @@ class View(Struct, frozen=True, dict=True):
             own, mems = holds.placed.get(owner, own) or None, holds.mems.get(owner, mems)
         gone = CPUSet() if own is None else own & offline
         if own is not None and own != gone:
-            return Whereabouts(own, gone, frozen=False, mems=mems, mixed=pod.is_mixed(container))
+            mixed, pooled = pod.is_mixed(container), pod.is_pooled(container)
+            return Whereabouts(own, gone, frozen=False, mems=mems, mixed=mixed, pooled=pooled)
         # Who is to end has to run to hear of it.
         freezes = self.settings.owner_offline is OwnerOffline.FREEZE and not pod.is_ending
         frozen = not self.pool or (own is not None and freezes)
         idle = own is None and not frozen and self.settings.idle_side and pod.borrows(container)
-        return Whereabouts(own, gone, frozen, mems, idle=idle)
+        return Whereabouts(own, gone, frozen, mems, idle=idle, pooled=pod.is_pooled(container))
 
     @cached_property
     def moving(self) -> frozenset[Owner]:
@@ -157,14 +165,15 @@ class View(Struct, frozen=True, dict=True):
         """Those of these CPUs that are online, and whose owners run there and keep them a while.
 
         Whether an owner allows it is not asked here.  Idle siblings are to stay idle, and so is the
-        sibling thread of what another container owns: it was not asked.
+        sibling thread of what another container owns: it was not asked.  A bubble stays whole.
         """
         ledger, moving = self.state.ledger, self.moving
         owned = ledger.exclusive - self.state.offline
         found = (
             own - self.whole_cores(owned - own)
             for pod, container in self.pods.containers().values()
-            if not pod.is_ending and Owner(pod.uid, container.name) not in moving
+            if not (pod.is_ending or pod.record.bubble)
+            and Owner(pod.uid, container.name) not in moving
             if (own := ledger.cpus_of(pod.uid, container.name)) and own & cpus
         )
         return (CPUSet.union(found) & cpus) - self.state.offline

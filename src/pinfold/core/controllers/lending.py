@@ -365,4 +365,6 @@ def _unfit(one: SeenContainer, most: int) -> str:
         return "it is mixed: what it uses in the shared pool cannot be told from its own CPUs"
     if one.partition:
         return "its CPUs are to be a partition of the kernel's, in which nobody else can run"
+    if one.in_bubble:
+        return "its CPUs are of its pod's bubble, which stays whole"
     return ""

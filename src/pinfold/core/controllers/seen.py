@@ -32,7 +32,7 @@ class SeenContainer(Struct, frozen=True):
     ``borrows`` tells that it runs on CPUs that are lent, too; ``load_driven`` is how many CPUs it
     is given when its load asks for them, 0 where nobody asks its load; ``promoted_with`` how many
     it used when it got those that it has, None where nobody knows; ``settled`` for how many seconds
-    it is known to have them, or to share.
+    it is known to have them, or to share; ``in_bubble`` tells that its CPUs are of a bubble.
     """
 
     cpus: CPUSet
@@ -45,6 +45,7 @@ class SeenContainer(Struct, frozen=True):
     load_driven: int = 0
     promoted_with: float | None = None
     settled: float = 0.0
+    in_bubble: bool = False
 
 
 class Seen(Struct, frozen=True):

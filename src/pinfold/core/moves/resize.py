@@ -160,6 +160,13 @@ def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> 
         )
     if policy is None:
         return _infeasible(ask, INCONSISTENT, "CPU manager policy none: nobody has CPUs of his own")
+    if ask.pod.has_pod_level_resources:
+        return _infeasible(
+            ask,
+            INCONSISTENT,
+            f"container {ask.container} is of a pod that asks for resources as a whole, and keeps "
+            "what it has of these; create the pod anew",
+        )
     if not held or not guaranteed_cpus(ask.pod, _named(ask)):
         return _infeasible(
             ask,
@@ -240,8 +247,6 @@ def _container(pod: Pod, name: str) -> Container:
 def _refusal(ask: ResizeAsk, held: CPUSet) -> tuple[str, str] | None:
     """Why it is infeasible whatever is free."""
     who, cpus = f"container {ask.container}", ask.cpus
-    if ask.pod.has_pod_level_resources:
-        return INCONSISTENT, "the pod asks for resources as a whole, and has no CPUs by container"
     if cpus < 1:
         shared = _shared_part(ask.pod, ask.container)
         besides = f", its part of the shared pool, {shared}m, besides or not" if shared else ""

@@ -41,10 +41,11 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
             _load(observation, key, now),
             pod.workload.pod.annotations,
             mixed=where.mixed,
-            partition=where.cpus is not None
+            partition=where.is_exclusive
             and view.settings.partition_of(pod.workload.pod.annotations, container.name)
             is not Partition.MEMBER,
             borrows=where.idle,
+            in_bubble=bool(pod.record.bubble),
         )
         if pod.is_load_driven(container):
             containers[owner] = _by_load(containers[owner], pod, owner, books)

@@ -47,8 +47,8 @@ class Domain(Struct, frozen=True):
 def wishes_of(view: View) -> Iterator[tuple[ContainerKey, str, CPUSet, Partition]]:
     """The containers that are to be partitions: key, pod, CPUs, and which."""
     for key, (pod, container) in view.pods.containers().items():
-        cpus = view.where(pod, container).cpus
-        if cpus is not None:
+        where = view.where(pod, container)
+        if (cpus := where.cpus) is not None and where.is_exclusive:
             wished = view.settings.partition_of(pod.workload.pod.annotations, container.name)
             if wished is not Partition.MEMBER:
                 yield key, pod.name, cpus, wished

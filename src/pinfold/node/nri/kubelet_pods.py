@@ -28,6 +28,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
+from pinfold.node.held import as_held
 from pinfold.node.moves.room import MadeRoom
 from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
@@ -219,20 +220,8 @@ class KubeletPods:
         before = None if active is None else active.workload.pod
         state = recount(after, before, workload.pod)
         record = self._new_record(runtime_pod, containers) if active is None else active.record
-        assignments = dict(state.ledger.assignments.get(uid, {}))
-        record = replace(
-            record,
-            manifest=manifest,
-            assignments=assignments,
-            idle=dict(state.ledger.idle.get(uid, {})),
-            memory=state.memory_of(uid),
-            # Who is given others anew was admitted with those.
-            baselines={
-                name: cpus
-                for name, cpus in record.baselines.items()
-                if assignments.get(name) == record.assignments.get(name)
-            },
-        )
+        # Who is given others anew was admitted with those.
+        record = replace(as_held(record, state), manifest=manifest)
         draft.state = state
         draft.forget(*pods.ended_namesakes(workload.pod))
         if active is None:

@@ -246,15 +246,14 @@ class PodContainers:
 
     def placement(self, pod: AdmittedPod, container: Container, where: Whereabouts) -> Placement:
         """What the kernel is told about a container that is to run there."""
-        settings, cpus = self.settings, where.cpus
-        exclusive = cpus is not None
+        settings, exclusive = self.settings, where.is_exclusive
         limits = PodLimits(pod.workload.pod, settings)
         return Placement(
-            cpus=cpus,
+            cpus=where.cpus,
             idle=where.idle,
             mems=where.mems,
             limits=limits.of_container(container, exclusive=exclusive),
-            pod_limits=limits.of_pod(exclusive=bool(pod.record.assignments)),
+            pod_limits=limits.of_pod(exclusive=pod.is_uncapped),
             partition=(
                 settings.partition_of(pod.workload.pod.annotations, container.name)
                 if exclusive

@@ -25,6 +25,7 @@ from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
+from pinfold.node.held import as_held
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import Moving
 from pinfold.node.moves.rebalancing import Rebalancing
@@ -128,8 +129,7 @@ class Manager:
                 if question is None and moving is None:
                     caller.begin()
                     record = self._record(decision, answers, manifest, source)
-                    await self._take(draft, workload, record, decision, held)
-                    return record
+                    return await self._take(draft, workload, record, decision, held)
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
             # So is it once others have moved aside, or wherever they were moving.
             if question is not None:
@@ -159,8 +159,12 @@ class Manager:
         record: PodRecord,
         decision: Decision,
         held: HeldProcess | None,
-    ) -> None:
-        """Write a decision down and make it hold; a pod that was admitted begins."""
+    ) -> PodRecord:
+        """Write a decision down and make it hold; a pod that was admitted begins.
+
+        Returns:
+            Its record, with what it was given.
+        """
         books, pod = self.books, workload.pod
         books.counters.count_admission(draft.node, decision)
         document = await books.observers.describe(decision, draft.state)
@@ -173,8 +177,9 @@ class Manager:
             if record.source != FOREGROUND:
                 draft.remember(record)
             await draft.apply()
-            return
+            return record
         draft.state = settle(draft.state, decision)
+        record = as_held(record, draft.state)
         draft.admit(workload, record)
         self.rebalancing.rooms.taken(pod.uid)
         life = self.lives[pod.uid] = PodLife(pod.uid, name, held)
@@ -194,6 +199,7 @@ class Manager:
                 self._over(life)
 
         await draft.apply(instead=failed, then=then)
+        return record
 
     def _decide(
         self, draft: Draft, workload: Workload, manifest: str, answers: PluginAnswers
@@ -229,9 +235,6 @@ class Manager:
             reason=decision.reason,
             message=decision.message,
             admitted_at=self.books.observers.clock(),
-            assignments=decision.claims,
-            idle=decision.idle,
-            memory=decision.memory,
             devices=answers.grants(decision),
             load_driven=dict.fromkeys(decision.load_driven, ByLoad()),
         )

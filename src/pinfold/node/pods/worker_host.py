@@ -15,6 +15,7 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
+from pinfold.node.held import as_held
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_grants import prepare_devices
 from pinfold.node.pods.pod_life import PodLife
@@ -212,10 +213,10 @@ class ManagerHost:
         def ended(record: PodRecord) -> PodRecord:
             return replace(record, exit_codes={**record.exit_codes, container.name: exit_code})
 
-        is_init = any(
-            container.name == init.name for init in self.now(pod).workload.pod.init_containers
-        )
-        if final and is_init and container.name in self.now(pod).record.assignments:
+        now = self.now(pod)
+        is_init = any(container.name == init.name for init in now.workload.pod.init_containers)
+        # In a bubble others have its CPUs, or share them, already.
+        if final and is_init and container.name in now.record.assignments and not now.record.bubble:
             await self._give_back(pod, container, ended)
         else:
             await self._update(pod, ended)
@@ -248,11 +249,9 @@ class ManagerHost:
 
         def give(draft: Draft) -> None:
             now = self.now(pod)
-            left = {n: c for n, c in now.record.assignments.items() if n != container.name}
-            idle = {n: c for n, c in now.record.idle.items() if n != container.name}
-            draft.put(now, replace(change(now.record), assignments=left, idle=idle))
             ledger = draft.state.ledger.without(pod.uid, container.name)
             draft.state = replace(draft.state, ledger=ledger)
+            draft.put(now, as_held(change(now.record), draft.state))
 
         await self._books.change_for_sure(give)
 

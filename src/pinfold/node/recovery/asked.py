@@ -29,7 +29,7 @@ def asking(
 
 def asking_for_its_claims(pod: PodRecord, workload: Workload) -> tuple[PodRecord, Workload]:
     """A pod that asks for what it has: a resize may have changed the one and not the other."""
-    for container in workload.pod.all_containers:
+    for container in workload.pod.all_containers if not pod.bubble else ():
         name, asks = container.name, guaranteed_cpus(workload.pod, container)
         claim = pod.assignments.get(name, CPUSet()) - pod.idle.get(name, CPUSet())
         if claim and asks and len(claim) != asks:

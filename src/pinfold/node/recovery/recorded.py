@@ -10,6 +10,7 @@ from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.smt_isolation import SMTIsolation
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.memory.memory import MemoryState
+from pinfold.core.memory.policy import StaticMemoryPolicy
 from pinfold.core.memory.reservation import NONE, STATIC
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
@@ -48,11 +49,13 @@ def recorded_ledger(
         return fresh, CPUSet()
     own = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
     assignments: dict[str, Mapping[str, CPUSet]] = {**own, **others}
+    bubbles = {pod.uid: pod.bubble for pod, _ in pods if pod.bubble}
     owned = CPUSet.union(cpus for sets in assignments.values() for cpus in sets.values())
+    owned |= CPUSet.union(bubbles.values())
     new = (arrived & fresh.limits.pool) - record.node.machine - owned
     idle = {pod.uid: dict(pod.idle) for pod, _ in pods if pod.idle}
     default = record.node.default | new
-    ledger = Ledger(record.node.policy_name, default, assignments, fresh.limits, idle)
+    ledger = Ledger(record.node.policy_name, default, assignments, fresh.limits, idle, bubbles)
     return ledger, new
 
 
@@ -94,8 +97,14 @@ def recorded_memory(
         )
     if node.memory_policy is None:
         return None
+    return _memory_of(node.memory_policy, [pod for pod, _ in pods])
+
+
+def _memory_of(policy: StaticMemoryPolicy, pods: Sequence[PodRecord]) -> MemoryState:
     return MemoryState.of(
-        node.memory_policy.nodes, {pod.uid: pod.memory for pod, _ in pods if pod.memory}
+        policy.nodes,
+        {pod.uid: pod.memory for pod in pods if pod.memory},
+        {pod.uid: pod.bubble_memory for pod in pods if pod.bubble_memory},
     )
 
 
@@ -129,15 +138,18 @@ def keep(
         DeviceOwnershipError: a device that another pod has.
     """
     ledger, memory = state.ledger, state.memory
-    if pod.assignments:
+    if pod.assignments or pod.bubble:
         if node.cpu_policy is None:
             raise InvariantError("policy none gives no exclusive CPUs")
-        ledger = ledger.with_pod(pod.uid, dict(pod.assignments), dict(pod.idle))
-    if pod.memory:
+        ledger = (
+            ledger.with_bubble(pod.uid, pod.bubble, pod.assignments)
+            if pod.bubble
+            else ledger.with_pod(pod.uid, dict(pod.assignments), dict(pod.idle))
+        )
+    if pod.memory or pod.bubble_memory:
         if node.memory_policy is None:
             raise InvariantError("memory manager policy None gives no memory of a NUMA node")
-        others = {one.uid: one.memory for one, _ in kept if one.memory}
-        memory = MemoryState.of(node.memory_policy.nodes, {**others, pod.uid: pod.memory})
+        memory = _memory_of(node.memory_policy, [*(one for one, _ in kept), pod])
     return replace(with_devices_of(state, pod), ledger=ledger, memory=memory)
 
 

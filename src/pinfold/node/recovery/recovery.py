@@ -21,6 +21,7 @@ from pinfold.core.memory.memory import MemoryStateError
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.held import as_held
 from pinfold.node.recovery.asked import asking_for_its_claims
 from pinfold.node.recovery.moving import (
     claims_of_the_gone,
@@ -316,10 +317,7 @@ def _repair(restored: Restored, node: Node) -> None:
             state = with_devices_of(state, pod)
             given = {n: a.cpus for n, a in decision.allocations.items()}
             again_as = replace(
-                pod,
-                assignments=decision.claims,
-                idle=decision.idle,
-                memory=decision.memory,
+                as_held(pod, state),
                 baselines={},
                 load_driven=dict.fromkeys(decision.load_driven, ByLoad()),
             )

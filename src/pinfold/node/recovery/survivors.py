@@ -164,7 +164,7 @@ def recall(
         others = CPUSet(cpu for other, cpus in taken.items() if other != uid for cpu in cpus)
         pod = _as_it_lives(pod, by_uid[uid], others)
         first[uid] = (pod, workload)
-        taken[uid] = CPUSet.union(pod.assignments.values())
+        taken[uid] = CPUSet.union([*pod.assignments.values(), pod.bubble])
     names = {(pod.namespace, pod.name) for pod, _ in first.values()}
     rest = {uid: one for uid, one in active.items() if uid not in first}
     over = {uid for uid, (pod, _) in rest.items() if (pod.namespace, pod.name) in names}
@@ -245,7 +245,10 @@ def as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> PodR
                 baselines[one.key.name] = baseline
             else:
                 baselines.pop(one.key.name, None)
-    return replace(pod, assignments=cpus, idle=idle, baselines=baselines)
+    # Of a bubble nothing is ever moved: who is elsewhere was given other CPUs, and which of these
+    # are no container's nobody knows.
+    bubble = pod.bubble if CPUSet.union(cpus.values()) <= pod.bubble else CPUSet()
+    return replace(pod, assignments=cpus, idle=idle, baselines=baselines, bubble=bubble)
 
 
 def _sure(pod: PodRecord, living: Iterable[Survivor]) -> set[str]:
@@ -258,7 +261,9 @@ def _as_it_lives(pod: PodRecord, living: Sequence[Survivor], others: CPUSet) -> 
     """A pod without the CPUs that it had once and that others have now."""
     sure = _sure(pod, living)
     cpus = {n: c for n, c in pod.assignments.items() if n in sure or c.isdisjoint(others)}
-    return replace(pod, assignments=cpus, idle={n: c for n, c in pod.idle.items() if n in cpus})
+    idle = {n: c for n, c in pod.idle.items() if n in cpus}
+    bubble = pod.bubble if pod.bubble.isdisjoint(others) else CPUSet()
+    return replace(pod, assignments=cpus, idle=idle, bubble=bubble)
 
 
 def _made_up(uid: str, living: Sequence[Survivor], known: PodRecord | None) -> PodRecord:
