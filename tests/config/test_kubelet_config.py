@@ -52,15 +52,15 @@ staticPodPath: /etc/kubernetes/manifests
 """
 )
 
-Load = Callable[[str], LoadedConfig]
+Load = Callable[..., LoadedConfig]
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    def from_text(text: str) -> LoadedConfig:
+    def from_text(text: str, base: NodeConfig | None = None) -> LoadedConfig:
         path = tmp_path / "kubelet.yaml"
         path.write_text(text, encoding="utf-8")
-        return load_kubelet_config(str(path))
+        return load_kubelet_config(str(path), base)
 
     return from_text
 
@@ -136,6 +136,16 @@ def test_memory_qos_and_process_ids(load: Load) -> None:
     ):
         with pytest.raises(ConfigError, match=problem):
             load(HEADER + wrong)
+
+
+def test_a_field_that_came_later_is_unknown_to_older_kubelets(load: Load) -> None:
+    text = f"{HEADER}memoryReservationPolicy: TieredReservation\nmemoryThrottlingFactor: 0.5\n"
+    old = load(text, NodeConfig(kubelet_version=V1_35))
+    assert old.config.memory_reservation_policy == "None"
+    (note,) = old.notes
+    assert note.endswith(": unknown field memoryReservationPolicy of a kubelet 1.35, passed over")
+    with pytest.raises(ConfigError, match="requires feature gate MemoryQoS"):
+        load(text, NodeConfig())
 
 
 def test_defaults(load: Load) -> None:

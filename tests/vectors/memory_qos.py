@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pinfold.core.kubelet.feature_gates import MEMORY_QOS
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import named_version
 from pinfold.core.machine.topology import CPUTopology
-from pinfold.core.memory.protection import MemoryQoS, Protection, Reservation
+from pinfold.core.memory.protection import MemoryQoS, Protection, memory_qos
 from pinfold.core.pod.cgroup_values import (
     MIN_SHARES,
     container_cgroup,
@@ -27,22 +30,26 @@ def claims(case: Case) -> bool:
 
 
 def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:  # noqa: ARG001 - contract
-    """Compute every recorded field, by the rules of 1.36 and by those before, and compare."""
+    """Compute every recorded field, as a kubelet of each recorded version, and compare."""
     problems = [
-        f"{name}: want {want!r}, got {got!r}"
-        for rules, field in ((case["policy"], "want"), (Reservation.UNTIERED.value, "want_1_35"))
-        for name, got, want in _rows(case, _rules(case, rules), case[field])
+        f"{version} {name}: want {want!r}, got {got!r}"
+        for version, field in ((case["version"], "want"), ("1.35", "want_1_35"))
+        if field in case
+        for name, got, want in _rows(case, _rules(case, version), case[field])
         if got != want
     ]
     return Outcome(passed=not problems, detail="; ".join(problems))
 
 
-def _rules(case: Case, reservation: str) -> MemoryQoS | None:
-    if not case["enforce"]:
-        return None
+def _rules(case: Case, version: str) -> MemoryQoS | None:
     known = case["allocatable_memory"]
-    allocatable = Quantity.parse(known).value() if known else None
-    return MemoryQoS(Reservation(reservation), case["factor"], allocatable)
+    config = NodeConfig(
+        feature_gates={MEMORY_QOS: case["enforce"]},
+        memory_reservation_policy=case["policy"],
+        memory_throttling_factor=case["factor"],
+        kubelet_version=named_version(version).version,
+    )
+    return memory_qos(config, Quantity.parse(known).value() if known else None)
 
 
 def _rows(case: Case, rules: MemoryQoS | None, want: Mapping[str, Any]) -> Iterator[Row]:

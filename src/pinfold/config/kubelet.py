@@ -15,6 +15,7 @@ from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, show
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import KubeletVersion
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ def kubelet_config(
     Raises:
         ConfigError: values that would stop a kubelet, or a section ``pinfold`` that is none.
     """
-    known = {setting.field: setting for setting in SETTINGS}
     changes: dict[str, Any] = {}
     section = None
     if AGENT_SECTION in fields:
@@ -87,6 +87,8 @@ def kubelet_config(
         changes["root_load_balance"] = section.cgroups.root_load_balance
         changes["owner_offline"] = section.cgroups.owner_offline
         changes["confine_system"] = section.cgroups.confine_system
+    version = replace(base or NodeConfig(), **changes).kubelet_version
+    known = {setting.field: setting for setting in SETTINGS if setting.is_known(version)}
     for name, value in fields.items():
         setting = known.get(name)
         if setting is None or value is None or setting.is_unset(value):
@@ -104,7 +106,7 @@ def kubelet_config(
         config = check(replace(base or NodeConfig(), **changes))
     except SettingError as error:
         raise ConfigError(f"{path}: {error}") from None
-    notes = (*_unknown_fields(fields, known), *config_notes(config))
+    notes = (*_unknown_fields(fields, known, version), *config_notes(config))
     return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes), section)
 
 
@@ -119,11 +121,16 @@ def config_notes(config: NodeConfig, before: NodeConfig | None = None) -> tuple[
     return tuple(notes)
 
 
-def _unknown_fields(fields: Mapping[Any, Any], known: Mapping[str, Any]) -> list[str]:
-    others = _other_fields()
+def _unknown_fields(
+    fields: Mapping[Any, Any], known: Mapping[str, Any], version: KubeletVersion
+) -> list[str]:
+    others, elsewhere = _other_fields(), {setting.field for setting in SETTINGS}
     notes = []
     for name in fields:
         if name in known or name in others or name == AGENT_SECTION:
+            continue
+        if name in elsewhere:
+            notes.append(f"unknown field {name} of a kubelet {version}, passed over")
             continue
         import difflib  # noqa: PLC0415 - 1.7 ms: for unknown fields only
 

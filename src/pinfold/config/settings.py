@@ -37,6 +37,8 @@ from pinfold.core.kubelet.feature_gates import (
 )
 from pinfold.core.kubelet.node_config import STATIC, NodeConfig
 from pinfold.core.kubelet.own_policies import OWN_POLICIES
+from pinfold.core.kubelet.version_rules import MEMORY_RESERVATION_TIERS, VersionRule
+from pinfold.core.kubelet.versions import KubeletVersion
 from pinfold.core.memory.protection import Reservation
 from pinfold.core.topology_manager.policy import Policy, Scope
 
@@ -66,6 +68,12 @@ class Setting(Struct, frozen=True):
     unset: str | float | None = None
     parse_own: Callable[[Any], Any] | None = None
     """How a file with a section ``pinfold`` is read, where that makes a difference."""
+    known_with: VersionRule | None = None
+    """The rule that a kubelet goes by which knows the field; None: every one knows it."""
+
+    def is_known(self, version: KubeletVersion) -> bool:
+        """Whether a kubelet of this version has the field."""
+        return self.known_with is None or self.known_with.at(version)
 
     def reader(self, *, own: bool) -> Callable[[Any], Any]:
         """What reads the value; ``own``: the file has a section ``pinfold``."""
@@ -217,6 +225,7 @@ SETTINGS: Final = (
         "memory.min of Guaranteed and memory.low of Burstable pods.",
         unset="",
         default="None",
+        known_with=MEMORY_RESERVATION_TIERS,
     ),
     Setting(
         "memoryThrottlingFactor",
@@ -332,7 +341,8 @@ def check(config: NodeConfig) -> NodeConfig:
             f"requires feature gate {CUSTOM_CPU_CFS_QUOTA_PERIOD}"
         )
     reservation = config.memory_reservation_policy
-    if reservation != Reservation.NONE.value and not config.gate(MEMORY_QOS):
+    tiers = MEMORY_RESERVATION_TIERS.at(version)
+    if tiers and reservation != Reservation.NONE.value and not config.gate(MEMORY_QOS):
         raise SettingError(
             f"invalid configuration: memoryReservationPolicy {reservation} "
             f"requires feature gate {MEMORY_QOS}"

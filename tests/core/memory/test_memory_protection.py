@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.memory.protection import PAGE, MemoryQoS, Protection, Reservation
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import V1_35, V1_36, KubeletVersion
+from pinfold.core.memory.protection import PAGE, MemoryQoS, Protection, Reservation, memory_qos
 from pinfold.core.pod.pod import Container, Pod, QOSClass
 from pinfold.core.values.quantity import Quantity
 from tests.scenes.state_vectors import VECTORS, replay, sample
@@ -92,3 +94,16 @@ def test_parts_have_no_more_than_their_whole(
     assert {everybody.low, everybody.high, burstable.high} == {None}
     if rules.reservation is Reservation.NONE:
         assert not any(one.min or one.low for one in (*wholes, *parts, everybody, burstable))
+
+
+@pytest.mark.parametrize(
+    ("version", "reservation"), [(V1_35, Reservation.UNTIERED), (V1_36, Reservation.TIERED)]
+)
+def test_tiers_came_with_a_version(version: KubeletVersion, reservation: Reservation) -> None:
+    config = NodeConfig(
+        feature_gates={"MemoryQoS": True},
+        memory_reservation_policy="TieredReservation",
+        kubelet_version=version,
+    )
+    assert memory_qos(config, 5) == MemoryQoS(reservation, 0.9, 5)
+    assert memory_qos(NodeConfig(kubelet_version=version), 5) is None

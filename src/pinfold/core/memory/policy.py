@@ -272,6 +272,19 @@ class StaticMemoryPolicy(Struct, frozen=True):
         )
         return MemoryPodAllocation(bubble, parts)
 
+    def overdrawn(self, state: MemoryState, pod: Pod) -> str | None:
+        """Why a pod's containers do not fit into what it has as a whole; None: they do.
+
+        A kubelet gives it to them all the same (``MEMORY_WRAPS_AROUND``).
+        """
+        if not (pod.has_pod_level_resources and self._is_served(pod)):
+            return None
+        try:
+            own = {c.name: _requested(state, pod, c) for c in pod.all_containers}
+            return overdrawn(pod, pod_requested_memory(state, pod), own)
+        except AllocationError:
+            return None
+
     def remove(self, transaction: MemoryTransaction, container_name: str) -> None:
         """Give back what a container of the transaction's pod has, if anything."""
         transaction.state = remove_container(transaction.state, transaction.pod_uid, container_name)

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from pinfold.core.kubelet.feature_gates import MEMORY_QOS
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.version_rules import MEMORY_RESERVATION_TIERS
 from pinfold.core.pod.pod import MEMORY, Container, Pod, QOSClass, Resources, pod_requests
 from pinfold.core.values.quantity import ZERO
 
@@ -121,6 +122,7 @@ def memory_qos(config: NodeConfig, allocatable: int | None) -> MemoryQoS | None:
     """How a node with this configuration protects memory; None: the gate MemoryQoS is off."""
     if not config.gate(MEMORY_QOS):
         return None
-    return MemoryQoS(
-        Reservation(config.memory_reservation_policy), config.memory_throttling_factor, allocatable
-    )
+    reservation = Reservation.UNTIERED
+    if MEMORY_RESERVATION_TIERS.at(config.kubelet_version):
+        reservation = Reservation(config.memory_reservation_policy)
+    return MemoryQoS(reservation, config.memory_throttling_factor, allocatable)
