@@ -24,12 +24,13 @@ from pinfold.core.topology_manager.hints import NUMAInfo, TopologyHint
 from pinfold.core.topology_manager.manager import TopologyManager
 from pinfold.core.values.quantity import Quantity
 from pinfold.state.cpu_manager_state import CheckpointError
+from pinfold.state.layouts import Layout
 from pinfold.state.memory_manager_state import (
     MemoryManagerCheckpoint,
     checkpoint_of,
-    restore_memory,
     state_of,
 )
+from pinfold.state.memory_restore import restore_memory
 from pinfold.state.memory_startup import start_memory_policy
 from tests.scenes.state_vectors import VECTORS, sample
 from tests.vectors.runner import read_vector_file
@@ -148,10 +149,12 @@ class TestFile:
 
     def test_a_pod_keeps_its_bubble(self) -> None:
         bubble = (Block((0,), "memory", 5),)
-        newer = MemoryManagerCheckpoint("Static", {}, {"p": {"c": bubble}}, {"p": bubble}).sealed()
+        newer = MemoryManagerCheckpoint(
+            "Static", {}, {"p": {"c": bubble}}, {"p": bubble}, Layout.V2
+        ).sealed()
         state = state_of(newer)
         assert state.bubbles == {"p": bubble}
-        assert checkpoint_of("Static", state) == newer
+        assert checkpoint_of("Static", state, Layout.V2) == newer
 
     def test_a_container_with_null_has_no_assignment(self) -> None:
         machine: dict[int, NUMANodeState | None] = {0: NUMANodeState(0, {}, (0,))}

@@ -122,7 +122,8 @@ def test_a_record_with_a_wrong_checksum_or_two_owners_of_a_cpu(node: KernelTree)
     state = node.root / "var/lib/kubelet/cpu_manager_state"
     state.write_text(state.read_text().replace('"0-1,4-7"', '"0-7"'))
     slugs = found(run("--kubelet", "--root", node.root, "-o", "json", status=1))
-    assert "checkpoint is corrupted" in slugs["record-broken"]["what"]
+    assert "could not restore state from checkpoint" in slugs["record-broken"]["what"]
+    assert "the checksum in the file is" in slugs["record-broken"]["why"]
     assert slugs["record-broken"]["fix"] == [f"pinfold state repair {state}"]
     assert "shared pool too" in slugs["record-doubtful"]["what"]
 

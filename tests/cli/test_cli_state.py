@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from pinfold.cli.commands.state import state
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.cpu_manager_state import Layout
+from pinfold.state.layouts import Layout
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import to_checkpoint
 from tests.scenes.state_vectors import sample

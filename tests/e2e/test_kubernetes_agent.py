@@ -9,7 +9,8 @@ import grpc
 import pytest
 
 from pinfold.cli.client import RefusedError
-from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
+from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
+from pinfold.state.layouts import Layout
 from tests.scenes.agent_process import (
     AgentProcess,
     skip_unless_an_agent_can_run,

@@ -7,21 +7,21 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from pinfold.core.kubelet.versions import RELEASES, V1_34, V1_36, KubeletVersion
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.checksum import fnv1a32
 from pinfold.state.cpu_manager_state import (
     CheckpointError,
     CPUManagerCheckpoint,
-    Layout,
     detect_layout,
     parse_kubelet_cpuset,
 )
 from pinfold.state.go_json import GoJSONError, encode_string, parse, quote
+from pinfold.state.layouts import CPU_STATE, Layout
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import (
-    KUBELET_1_34,
-    KUBELET_1_36,
     RestoreError,
     restore,
     to_checkpoint,
@@ -29,8 +29,6 @@ from pinfold.state.restore import (
     to_v1,
 )
 from tests.scenes.state_vectors import VECTORS, replay, sample
-from tests.vectors import checkpoint
-from tests.vectors.runner import read_vector_file, topologies_for
 
 
 def test_sample_of_recorded_files() -> None:
@@ -47,19 +45,12 @@ def test_whole_recording() -> None:
 
 
 @pytest.mark.skipif(not VECTORS.exists(), reason="the whole recording is not at hand")
-def test_what_a_newer_kubelet_restores() -> None:
-    recorded = read_vector_file(VECTORS / "1.36" / "checkpoint_136.jsonl")
-    topologies = topologies_for(
-        recorded, [recorded, read_vector_file(VECTORS / "topologies.jsonl")]
-    )
-    restored = [
-        case
-        for _, case in recorded.cases
-        if case["kind"] == "restore" and not case["gates"]["PodLevelResourceManagers"]
-    ]
-    assert len(restored) == 185
-    outcomes = [checkpoint.replay(case, topologies) for case in restored]
-    assert [outcome.detail for outcome in outcomes if not outcome.passed] == []
+@pytest.mark.parametrize(("name", "count"), [("checkpoint_136", 463), ("checkpoint_changed", 89)])
+def test_recordings_of_newer_kubelets(name: str, count: int) -> None:
+    topologies = VECTORS / "topologies.jsonl"
+    tally = replay(VECTORS / "1.36" / f"{name}.jsonl", "checkpoint", topologies)
+    assert tally.failures == []
+    assert tally.passed == count
 
 
 def test_fresh_files_of_a_live_kubelet() -> None:
@@ -100,9 +91,9 @@ def test_fresh_files_of_a_live_kubelet() -> None:
     ],
 )
 def test_the_kubelets_words(file: bytes, reason: str) -> None:
-    for reader in (KUBELET_1_34, KUBELET_1_36):
+    for version in (V1_34, V1_36):
         with pytest.raises(RestoreError) as refusal:
-            restore(file, "static", path="/s", reader=reader)
+            restore(file, "static", path="/s", form=CPU_STATE.at(version))
         assert str(refusal.value) == (
             f"could not restore state from checkpoint: {reason}, please drain this node and "
             'delete the CPU manager checkpoint file "/s" before restarting Kubelet'
@@ -128,9 +119,9 @@ def test_the_kubelets_words(file: bytes, reason: str) -> None:
     ],
 )
 def test_words_that_differ_between_kubelets(file: bytes, older: str, newer: str) -> None:
-    for reader, reason in ((KUBELET_1_34, older), (KUBELET_1_36, newer)):
+    for version, reason in ((V1_34, older), (V1_36, newer)):
         with pytest.raises(RestoreError) as refusal:
-            restore(file, "static", path="/s", reader=reader)
+            restore(file, "static", path="/s", form=CPU_STATE.at(version))
         assert f"from checkpoint: {reason}" in str(refusal.value)
 
 
@@ -231,7 +222,10 @@ V3 = (
     b'{"policyName":"static","defaultCPUSet":"1-2","entries":{"pod1":{"container1":"5-6",'
     b'"container2":"3-4"}},"podEntries":{"pod2":{"cpuSet":"7-9"}},"checksum":2284712151}'
 )
-V4 = b'{"data":"{\\"policyName\\":\\"none\\",\\"defaultCPUSet\\":\\"4-6\\"}","checksum":657950972}'
+V4 = (
+    b'{"data":"{\\"policyName\\":\\"none\\",\\"defaultCPUSet\\":\\"4-6\\"}",'
+    b'"dataChecksum":657950972}'
+)
 
 
 def test_v3_and_v4_are_read() -> None:
@@ -247,23 +241,20 @@ def test_v3_and_v4_are_read() -> None:
 
 @pytest.mark.parametrize("layout", [Layout.V3, Layout.V4])
 def test_what_is_empty_is_not_written(layout: Layout) -> None:
-    written = to_checkpoint(Ledger("static", CPUSet([0])), layout, pod_entries={})
+    written = to_checkpoint(Ledger("static", CPUSet([0])), layout)
     outer = json.loads(written.encode())
     content = json.loads(outer["data"]) if layout is Layout.V4 else outer
     assert content.keys() - {"checksum"} == {"policyName", "defaultCpuSet"}
-    assert written.encode() == to_checkpoint(Ledger("static", CPUSet([0])), layout).encode()
 
 
-def test_v4_holds_its_content_twice() -> None:
-    ledger = Ledger("static", CPUSet([0]), {"p": {"c": CPUSet([1])}})
-    written = to_checkpoint(ledger, Layout.V4, pod_entries={"q": CPUSet([2])})
-    outer = json.loads(written.encode())
-    assert outer["checksum"] == 0
-    assert json.loads(outer["data"]) == {
-        key: value
-        for key, value in outer.items()
-        if key not in ("checksum", "data", "dataChecksum")
-    }
+def test_v4_holds_what_v2_does_for_older_kubelets() -> None:
+    ledger = Ledger("static", CPUSet([0]), {"p": {"c": CPUSet([1])}}, bubbles={"p": CPUSet([1, 2])})
+    written = to_checkpoint(ledger, Layout.V4)
+    file = json.loads(written.encode())
+    content, _ = json.loads(file.pop("data")), file.pop("dataChecksum")
+    assert file == json.loads(to_checkpoint(ledger, Layout.V2).encode())
+    del file["checksum"]
+    assert content == file | {"podEntries": {"p": {"cpuSet": "1-2"}}}
     assert CPUManagerCheckpoint.parse(written.encode(), Layout.V4) == written
 
 
@@ -292,18 +283,23 @@ ledgers = st.builds(
     sets,
     st.dictionaries(names, st.dictionaries(names, sets, min_size=1, max_size=3), max_size=4),
 )
+kubelets = st.tuples(st.sampled_from([one.version for one in RELEASES]), st.booleans())
 
 
-@given(ledgers, st.sampled_from([Layout.V2, Layout.V3, Layout.V4]))
-def test_what_is_written_is_read_again(ledger: Ledger, layout: Layout) -> None:
-    written = to_checkpoint(ledger, layout)
+@given(ledgers, st.dictionaries(names, sets, max_size=3), kubelets)
+def test_what_is_written_is_read_again(
+    ledger: Ledger, bubbles: dict[str, CPUSet], kubelet: tuple[KubeletVersion, bool]
+) -> None:
+    form = CPU_STATE.at(kubelet[0], pod_level=kubelet[1])
+    ledger = replace(ledger, bubbles=bubbles if form.has_pods else {})
+    written = to_checkpoint(ledger, form.writes)
     file = written.encode()
-    again = CPUManagerCheckpoint.parse(file, layout)
-    again.verify()
+    assert detect_layout(file) in (form.writes, *([Layout.V1] if not ledger.assignments else []))
+    again = CPUManagerCheckpoint.parse(file, form.writes)
+    again.verify(form)
     assert again == written
     assert to_ledger(again) == ledger
-    if layout is Layout.V2:
-        assert restore(file, ledger.policy_name) == ledger
+    assert restore(file, ledger.policy_name, form=form) == ledger
 
 
 @given(ledgers)

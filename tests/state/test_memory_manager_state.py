@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pinfold.core.kubelet.versions import RELEASES, KubeletVersion
 from pinfold.core.memory.memory import (
     Block,
     MemoryTable,
@@ -15,7 +16,12 @@ from pinfold.core.memory.memory import (
     default_machine_state,
 )
 from pinfold.state.cpu_manager_state import CheckpointError
-from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
+from pinfold.state.layouts import MEMORY_STATE, Layout
+from pinfold.state.memory_manager_state import (
+    MemoryManagerCheckpoint,
+    detect_memory_layout,
+)
+from pinfold.state.memory_restore import restore_memory
 from pinfold.state.memory_startup import (
     MemoryStartError,
     cleared_machine_state,
@@ -39,6 +45,13 @@ def test_whole_recording() -> None:
     tally = replay(VECTORS / "memorymanager.jsonl.gz", "memory_state")
     assert tally.failures == []
     assert tally.passed == 180
+
+
+@pytest.mark.skipif(not VECTORS.exists(), reason="the whole recording is not at hand")
+def test_recordings_of_a_newer_kubelet() -> None:
+    tally = replay(VECTORS / "1.36" / "memory_checkpoint_136.jsonl", "memory_state")
+    assert tally.failures == []
+    assert tally.passed == 259
 
 
 def test_node_ids_are_sorted_as_texts_in_json_and_as_numbers_in_the_hash() -> None:
@@ -130,20 +143,30 @@ blocks = st.none() | st.lists(st.builds(Block, cells, kinds, numbers), max_size=
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 checkpoints = st.builds(
     MemoryManagerCheckpoint,
-    names,
+    st.sampled_from(["Static", "None"]),
     st.none() | st.dictionaries(ids, st.none() | nodes, max_size=3),
     st.dictionaries(names, st.none() | st.dictionaries(names, blocks, max_size=2), max_size=2),
-    # An empty map is left out of the file, and then the other layout is read.
-    st.none() | st.dictionaries(names, blocks.map(lambda found: found or None), min_size=1),
 )
+pods = st.dictionaries(names, blocks.map(lambda found: found or None), max_size=2)
+kubelets = st.tuples(st.sampled_from([one.version for one in RELEASES]), st.booleans())
 
 
-@given(checkpoints)
-def test_what_is_written_is_read_again(state: MemoryManagerCheckpoint) -> None:
-    sealed = state.sealed()
-    again = MemoryManagerCheckpoint.parse(sealed.encode())
-    again.verify()
+@given(checkpoints, pods, kubelets)
+def test_what_is_written_is_read_again(
+    state: MemoryManagerCheckpoint,
+    pods: dict[str, tuple[Block, ...] | None],
+    kubelet: tuple[KubeletVersion, bool],
+) -> None:
+    form = MEMORY_STATE.at(kubelet[0], pod_level=kubelet[1])
+    has_place = None if form.writes is Layout.V1 else pods if form.has_pods else {}
+    sealed = replace(state, layout=form.writes, pod_entries=has_place).sealed()
+    file = sealed.encode()
+    assert detect_memory_layout(file) is form.writes
+    again = MemoryManagerCheckpoint.parse(file)
+    again.verify(form)
     assert again == sealed
+    restored = restore_memory(file, state.policy_name, form=form)
+    assert restored.sealed() == sealed
 
 
 @given(

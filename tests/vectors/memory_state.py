@@ -9,9 +9,12 @@ from typing import Any
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.memory.memory import NodeMemory
 from pinfold.state.cpu_manager_state import CheckpointError
-from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
+from pinfold.state.layouts import MEMORY_STATE, Layout
+from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
+from pinfold.state.memory_restore import restore_memory
 from pinfold.state.memory_startup import MemoryStartError, start_memory_policy
 from tests.vectors import Case, Outcome
+from tests.vectors.checkpoint import form_of
 from tests.vectors.memory_policy import assignments_document, machine_document
 
 
@@ -30,7 +33,7 @@ def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:
 
 def _state_file(case: Case) -> Outcome:
     file = case["file"].encode()
-    checkpoint = MemoryManagerCheckpoint.parse(file)
+    checkpoint = MemoryManagerCheckpoint.parse(file, Layout(case.get("layout", "v1")))
     checkpoint.verify()
     written = checkpoint.sealed()
     hash_input = case.get("hash_input", written.hash_input())
@@ -43,6 +46,19 @@ def _state_file(case: Case) -> Outcome:
 
 
 def _restart(case: Case) -> Outcome:
+    got = _start(case, case.get("version", "1.34"))
+    problems = [] if got == (want := _want(case)) else [f"{got} != {want}"]
+    if "want_1_35" in case:
+        got, want = _start(case, "1.35"), _want(case["want_1_35"])
+        problems += [] if got == want else [f"1.35: {got} != {want}"]
+    return Outcome(not problems, "; ".join(problems))
+
+
+def _want(answer: Case) -> dict[str, Any]:
+    return {"phase": answer["phase"], "error": answer["error"], "state": answer["state"]}
+
+
+def _start(case: Case, version: str) -> dict[str, Any]:
     nodes = {
         node["id"]: NodeMemory(
             node["memory"],
@@ -54,22 +70,26 @@ def _restart(case: Case) -> Outcome:
     phase, error, state = "ok", "", None
     try:
         checkpoint = restore_memory(
-            case["file"].encode(), case["policy"], path="DIR/memory_manager_state"
+            case["file"].encode(),
+            case["policy"],
+            path="DIR/memory_manager_state",
+            form=form_of(case, MEMORY_STATE, version),
         )
-        state = _state(start_memory_policy(checkpoint, nodes))
+        started = start_memory_policy(checkpoint, nodes)
+        state = _state(started)
     except CheckpointError as failure:
         phase, error = "restore", str(failure)
     except MemoryStartError as failure:
         # The recording has pX and cX where the reference names one of several at random.
         error = re.sub(r"pod: [^,]*, container: [^)]*", "pod: pX, container: cX", str(failure))
         phase = "validate"
-    got = {"phase": phase, "error": error, "state": state}
-    want = {"phase": case["phase"], "error": case["error"], "state": case["state"]}
-    return Outcome(got == want, "" if got == want else f"{got} != {want}")
+    return {"phase": phase, "error": error, "state": state}
 
 
 def _state(checkpoint: MemoryManagerCheckpoint) -> dict[str, Any]:
+    pods = checkpoint.pod_entries
     return {
         "assignments": assignments_document(checkpoint.entries or {}),
         "machine": machine_document(checkpoint.machine_state or {}),
+        **({"pod_assignments": assignments_document({"": pods})[""]} if pods else {}),
     }

@@ -33,7 +33,8 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint
 from pinfold.state.doctor import Circumstances, Severity, examine
 from pinfold.state.memory_manager_state import MEMORY_MANAGER_STATE, MemoryManagerCheckpoint
-from pinfold.state.state_file import StateFile, UnusableFileError, ledger_of, pod_sets
+from pinfold.state.restore import pod_sets
+from pinfold.state.state_file import StateFile, UnusableFileError, ledger_of
 
 KUBELET_STATE: Final = Path("/var/lib/kubelet/cpu_manager_state")
 OWN_STATE: Final = Path("/var/lib/pinfold/cpu_manager_state")

@@ -1,10 +1,11 @@
 """``cpu_manager_state``: the CPU manager's checkpoint, in every layout that kubelets have written.
 
 - v1 (before 1.18): container id -> CPU set.
-- v2 (1.18 and later; what 1.34 writes): pod uid -> container name -> CPU set.
-- v3 (feature gate PodLevelResourceManagers): v2 and ``podEntries``, the pods' own sets.
-- v4 (the layout after 1.36): v3 with checksum 0, and the same content once more as a text
-  (``data``) with a checksum of its own, which is the one that counts.
+- v2 (1.18 and later): pod uid -> container name -> CPU set.
+- v3 (1.36 with the feature gate PodLevelResourceManagers): v2 and ``podEntries``, the pods' own
+  sets.
+- v4 (1.37): v2, for older kubelets, and the content of v3 as a text (``data``) with a checksum of
+  its own, which is the one that counts.
 
 A checkpoint here holds the texts of the file, not parsed sets, because the checksum is taken
 over the texts.  :mod:`pinfold.state.restore` makes a ledger of it.
@@ -13,8 +14,7 @@ over the texts.  :mod:`pinfold.state.restore` makes a ledger of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
-from typing import Final, Self
+from typing import Final, Generic, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,11 @@ from pinfold.state.go_value import (
     GoType,
     Value,
     unmarshal,
+    unmarshal_all,
 )
+from pinfold.state.layouts import CPU_STATE, Layout, StateForm
+
+_C = TypeVar("_C")
 
 CPU_MANAGER_STATE: Final = "cpu_manager_state"
 """The file's name, in the kubelet's root directory."""
@@ -43,15 +47,6 @@ CORRUPT: Final = "checkpoint is corrupted"
 
 class CheckpointError(ValueError):
     """A file that a kubelet would not restore; the message is the kubelet's, without its frame."""
-
-
-class Layout(Enum):
-    """A layout of the file."""
-
-    V1 = "v1"
-    V2 = "v2"
-    V3 = "v3"
-    V4 = "v4"
 
 
 class _PodEntry(GoType):
@@ -72,7 +67,7 @@ class _PodEntry(GoType):
             text = unmarshal(self._json, node, self._json.zero())["CPUSet"]
             return str(parse_kubelet_cpuset(text))
         except (GoJSONError, CheckpointError) as error:
-            run.fail(str(error))
+            run.stop(str(error))
             return current
 
     def encode(self, value: Value) -> str:
@@ -88,7 +83,6 @@ _CONTAINERS: Final = GoMap(_STRING, _STRING)
 _PODS: Final = GoMap(_STRING, _CONTAINERS)
 _POD_ENTRIES: Final = GoMap(_STRING, _PodEntry(), "state.PodCPUAssignments")
 _CHECKSUM: Final = GoInteger("checksum.Checksum", signed=False)
-_V3_NAME: Final = "CheckpointV3"
 _HEAD: Final = (
     GoField("PolicyName", "policyName", _STRING),
     GoField("DefaultCPUSet", "defaultCpuSet", _STRING),
@@ -97,6 +91,7 @@ _V2_FIELDS: Final = (*_HEAD, GoField("Entries", "entries", _PODS, omitempty=True
 _V3_FIELDS: Final = (*_V2_FIELDS, GoField("PodEntries", "podEntries", _POD_ENTRIES, omitempty=True))
 _END: Final = GoField("Checksum", "checksum", _CHECKSUM)
 _DATA: Final = GoStruct("state.CPUManagerCheckpointData", _V3_FIELDS)
+_BLANK: Final[dict[str, Value]] = _DATA.zero() | {"Entries": {}, "PodEntries": {}}
 _TYPES: Final = {
     Layout.V1: GoStruct(
         "state.CPUManagerCheckpointV1",
@@ -107,13 +102,20 @@ _TYPES: Final = {
     Layout.V4: GoStruct(
         "state.CPUManagerCheckpoint",
         (
-            *_V3_FIELDS,
+            *_V2_FIELDS,
             _END,
             GoField("Data", "data", _STRING),
             GoField("DataChecksum", "dataChecksum", _CHECKSUM),
         ),
     ),
 }
+
+
+class Attempt(Struct, Generic[_C], frozen=True):
+    """What an attempt to read a file in one layout gave: all that could be read, and the error."""
+
+    checkpoint: _C
+    error: str = ""
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -164,32 +166,45 @@ class CPUManagerCheckpoint(Struct, frozen=True):
         Raises:
             CheckpointError: no JSON or values of other types, in the words of Go's decoder.
         """
-        try:
-            return cls._from_node(parse(file), layout)
-        except GoJSONError as error:
-            raise CheckpointError(str(error)) from None
+        attempt = cls.attempt(file, layout)
+        if attempt.error:
+            raise CheckpointError(attempt.error)
+        return attempt.checkpoint
 
     @classmethod
-    def _from_node(cls, node: Node, layout: Layout) -> CPUManagerCheckpoint:
-        type_ = _TYPES[layout]
-        initial = type_.zero() | {"Entries": {}} | ({"PodEntries": {}} if _has_pods(layout) else {})
-        value = unmarshal(type_, node, initial)
-        outer = value
-        if layout is Layout.V4:
-            blank = _DATA.zero() | {"Entries": {}, "PodEntries": {}}
-            try:
-                value = unmarshal(_DATA, parse(outer["Data"].encode()), blank)
-            except GoJSONError as error:
-                raise GoJSONError(
-                    f"failed to deserialize cpu manager checkpoint data: {error}"
-                ) from None
+    def attempt(cls, file: bytes, layout: Layout) -> Attempt[CPUManagerCheckpoint]:
+        """Read as much of ``file`` as can be read as one layout."""
+        try:
+            node = parse(file)
+        except GoJSONError as error:
+            return Attempt(cls._of(layout, _blank(layout), {}), str(error))
+        outer, problem = unmarshal_all(_TYPES[layout], node, _blank(layout))
+        if layout is not Layout.V4:
+            return Attempt(cls._of(layout, outer, outer), problem or "")
+        if problem is not None:
+            problem = f"failed to deserialize cpu manager checkpoint: {problem}"
+            return Attempt(cls._of(layout, outer, {}), problem)
+        content: dict[str, Value] = {}
+        problem = ""
+        try:
+            data = parse(outer["Data"].encode("utf-8", "surrogatepass"))
+            content = unmarshal(_DATA, data, _BLANK)
+        except GoJSONError as error:
+            problem = f"failed to deserialize cpu manager checkpoint data: {error}"
+        return Attempt(cls._of(layout, outer, content), problem)
+
+    @classmethod
+    def _of(
+        cls, layout: Layout, outer: dict[str, Value], content: dict[str, Value]
+    ) -> CPUManagerCheckpoint:
+        value = _BLANK | content
         return cls(
             layout=layout,
             policy_name=value["PolicyName"],
             default_cpu_set=value["DefaultCPUSet"],
             entries=value["Entries"] if layout is not Layout.V1 else None,
             container_ids=value["Entries"] if layout is Layout.V1 else None,
-            pod_entries=value.get("PodEntries"),
+            pod_entries=value["PodEntries"] if _has_pods(layout) else None,
             checksum=outer["Checksum"],
             data=outer.get("Data", ""),
             data_checksum=outer.get("DataChecksum", 0),
@@ -218,31 +233,33 @@ class CPUManagerCheckpoint(Struct, frozen=True):
         """The checksum that the content should have."""
         return checksum_of_dump(self.hash_input())
 
-    def verify(self) -> None:
-        """Check the checksum as the kubelet does.
+    @property
+    def is_newest(self) -> bool:
+        """Whether it was surely written in its layout, so that no older one is tried."""
+        return bool(self.data) or self.data_checksum != 0
 
-        In v1 and v2 a 0 is let pass; v3 was once hashed under another name; an early form of v4
-        had the checksum of ``data`` in ``checksum``.
+    def verify(self, form: StateForm = CPU_STATE.anything) -> None:
+        """Check the checksum as a kubelet of ``form`` does, else as the most lenient one.
 
         Raises:
             CheckpointError: it does not fit.
         """
-        found = self.checksum
+        is_v4 = self.layout is Layout.V4
         fitting = {self.computed_checksum()}
-        if self.layout in (Layout.V1, Layout.V2):
+        if self.layout in form.zero_passes:
             fitting.add(0)
-        elif self.layout is Layout.V3:
-            fitting.add(checksum_of_dump(self.hash_input().replace("Checkpoint", _V3_NAME, 1)))
-        elif self.data_checksum != 0 or found == 0:
-            found = self.data_checksum
-        if found not in fitting:
+        if self.layout in form.own_name_passes:
+            own = f"Checkpoint{self.layout.value.upper()}"
+            fitting.add(checksum_of_dump(self.hash_input().replace("Checkpoint", own, 1)))
+        if (self.data_checksum if is_v4 else self.checksum) not in fitting:
             raise CheckpointError(CORRUPT)
 
     def sealed(self) -> CPUManagerCheckpoint:
         """The same content with the checksum that belongs to it."""
         if self.layout is not Layout.V4:
             return replace(self, checksum=self.computed_checksum())
-        written = replace(self, data=_DATA.encode(self._value()), checksum=0)
+        older = replace(self, layout=Layout.V2).computed_checksum()
+        written = replace(self, data=_DATA.encode(self._value()), checksum=older)
         return replace(written, data_checksum=written.computed_checksum())
 
     def encode(self) -> bytes:
@@ -276,8 +293,8 @@ def detect_layout(file: bytes) -> Layout:
     has_entries = isinstance(entries, Object) and bool(entries.members)
     for layout in (Layout.V2, Layout.V3) if has_entries else (Layout.V2, Layout.V3, Layout.V1):
         try:
-            CPUManagerCheckpoint._from_node(node, layout).verify()  # noqa: SLF001 - same module
-        except (CheckpointError, GoJSONError):
+            CPUManagerCheckpoint.parse(file, layout).verify()
+        except CheckpointError:
             continue
         return layout
     return Layout.V2
@@ -318,3 +335,8 @@ def _atoi(text: str) -> int:
 
 def _has_pods(layout: Layout) -> bool:
     return layout in (Layout.V3, Layout.V4)
+
+
+def _blank(layout: Layout) -> dict[str, Value]:
+    zero = _TYPES[layout].zero()
+    return zero | {key: value for key, value in _BLANK.items() if key in zero}

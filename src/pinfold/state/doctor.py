@@ -7,33 +7,36 @@ That is hardly ever needed: most of these files can be repaired in place, and th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
 from msgspec import Struct
 
-from pinfold.core.kubelet.node_config import STATIC
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS, gate_enabled
+from pinfold.core.kubelet.node_config import NO_OPTIONS, STATIC
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError, CPUManagerCheckpoint, Layout
+from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError, CPUManagerCheckpoint
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.go_json import quote
+from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout, StateForm, StateForms
 from pinfold.state.ledger import Bounds, Ledger
-from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
+from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
+from pinfold.state.memory_restore import restore_memory
 from pinfold.state.memory_startup import (
     MemoryStartError,
     cleared_machine_state,
     expected_machine_state,
     machine_state_difference,
 )
-from pinfold.state.restore import KUBELET_1_36, RestoreError, restore
+from pinfold.state.restore import RestoreError, pod_sets, restore
 from pinfold.state.startup import StartError, validate_static_state
 from pinfold.state.state_file import (
     UNKNOWN_CONTAINERS,
     StateFile,
     UnusableFileError,
     ledger_of,
-    pod_sets,
 )
 
 
@@ -74,6 +77,13 @@ class Circumstances(Struct, frozen=True):
     strict_cpu_reservation: bool = False
     policy: str | None = None
     pods: frozenset[str] | None = None
+    version: KubeletVersion = DEFAULT_VERSION
+    gates: Mapping[str, bool] = NO_OPTIONS
+
+    def form(self, table: StateForms) -> StateForm:
+        """How the node's kubelet reads and writes the files of ``table``."""
+        pod_level = gate_enabled(POD_LEVEL_RESOURCE_MANAGERS, self.gates, self.version)
+        return table.at(self.version, pod_level=pod_level)
 
     def repair(self, *extra: str) -> str:
         """The repair command for this file, with what is known about the node."""
@@ -119,7 +129,8 @@ def _examine_cpu(
 ) -> Iterable[Finding]:
     policy = node.policy if node.policy is not None else checkpoint.policy_name
     try:
-        restored = restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path)
+        form = node.form(CPU_STATE)
+        restored = restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path, form=form)
     except RestoreError as error:
         yield _restore_finding(str(error), state, checkpoint, policy, node)
         starts = False
@@ -180,17 +191,7 @@ def _restore_finding(
             f"{quote(policy)} under a file that names the old one"
         )
         fix = node.repair(f"--policy {shlex.quote(policy)}")
-    why += _words_of_newer(message, state, policy, node)
     return Finding(Severity.ERROR, message, node.path, why, fix)
-
-
-def _words_of_newer(message: str, state: StateFile, policy: str, node: Circumstances) -> str:
-    """What newer kubelets print of the same file, where it is something else."""
-    try:
-        restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path, reader=KUBELET_1_36)
-    except RestoreError as error:
-        return "" if str(error) == message else f". Kubelet 1.36 says: {error}"
-    return ""
 
 
 def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
@@ -265,7 +266,7 @@ def _examine_memory(
 ) -> Iterable[Finding]:
     policy = node.policy if node.policy is not None else checkpoint.policy_name
     try:
-        restore_memory(state.file, policy, path=node.path)
+        restore_memory(state.file, policy, path=node.path, form=node.form(MEMORY_STATE))
     except CheckpointError as error:
         fix = node.repair()
         why = "the kubelet exits at start and asks to drain the node; a repair keeps the pods"

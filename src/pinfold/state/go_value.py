@@ -36,6 +36,8 @@ class Decoding:
         self.path: list[str] = []
         self.struct: str = ""
         self.error: str | None = None
+        self.is_over = False
+        """An error of a type's own decoder: Go goes on no more, what it has read stays."""
 
     def mismatch(self, found: str, type_name: str) -> None:
         """Remember that ``found`` cannot be a ``type_name``; Go goes on and reports the first."""
@@ -48,6 +50,12 @@ class Decoding:
         """Remember an error, unless there is one already."""
         if self.error is None:
             self.error = message
+
+    def stop(self, message: str) -> None:
+        """End the run with the error of a type's own decoder, which is the one that is told."""
+        if not self.is_over:
+            self.error = message
+        self.is_over = True
 
 
 class GoType(ABC):
@@ -214,6 +222,8 @@ class GoMap(GoType):
         entries: dict[Any, Any] = dict(current or {})
         for text, member in node.members:
             value = self.value.decode(member, self.value.zero(), run)
+            if run.is_over:
+                break
             if isinstance(self.key, GoInteger):
                 number = self.key.parse(text)
                 if number is None:
@@ -278,6 +288,8 @@ class GoStruct(GoType):
             value[field.name] = field.type.decode(member, value[field.name], run)
             run.path.pop()
             run.struct = outer
+            if run.is_over:
+                break
         return value
 
     def encode(self, value: Value) -> str:
@@ -330,11 +342,16 @@ def unmarshal(type_: GoType, node: Node, initial: Value) -> Value:
     Raises:
         GoJSONError: a value of the wrong type, in Go's words.
     """
-    run = Decoding()
-    value = type_.decode(node, initial, run)
-    if run.error is not None:
-        raise GoJSONError(run.error)
+    value, error = unmarshal_all(type_, node, initial)
+    if error is not None:
+        raise GoJSONError(error)
     return value
+
+
+def unmarshal_all(type_: GoType, node: Node, initial: Value) -> tuple[Value, str | None]:
+    """The same, and what the variable holds after an error: all that could be decoded."""
+    run = Decoding()
+    return type_.decode(node, initial, run), run.error
 
 
 def _kind(node: Node) -> str:

@@ -1,7 +1,12 @@
 """``memory_manager_state``: the memory manager's checkpoint.
 
-The 1.34 layout (v1) and the one with ``podEntries`` (v2, feature gate PodLevelResourceManagers)
-are read and written.  Sizes are bytes.  Upstream: ``memorymanager/state/checkpoint.go`` and, for
+- v1: pod uid -> container name -> blocks, and what the NUMA nodes have.
+- v2 (1.36 with the feature gate PodLevelResourceManagers): v1 and ``podEntries``, the pods' own
+  blocks.
+- v3 (1.37): v1, for older kubelets, and the content of v2 as a text (``data``) with a checksum of
+  its own, which is the one that counts.
+
+Sizes are bytes.  Upstream: ``memorymanager/state/checkpoint.go`` and, for
 what a starting kubelet makes of it, ``memorymanager/policy_static.go`` (``validateState``).
 """
 
@@ -10,9 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from pinfold.core.memory.memory import Block, MemoryState, MemoryTable, NUMANodeState
-from pinfold.state.cpu_manager_state import Checkpoint, CheckpointError
-from pinfold.state.go_json import GoJSONError, Object, parse, quote
+from pinfold.state.cpu_manager_state import (
+    CORRUPT,
+    Attempt,
+    Checkpoint,
+    CheckpointError,
+)
+from pinfold.state.go_json import GoJSONError, Object, parse
 from pinfold.state.go_value import (
     GoField,
     GoInteger,
@@ -23,7 +35,9 @@ from pinfold.state.go_value import (
     GoStruct,
     Value,
     unmarshal,
+    unmarshal_all,
 )
+from pinfold.state.layouts import MEMORY_STATE, Layout, StateForm
 
 MEMORY_MANAGER_STATE: Final = "memory_manager_state"
 """The file's name, in the kubelet's root directory."""
@@ -79,8 +93,27 @@ _PODS: Final = GoField(
     omitempty=True,
 )
 _END: Final = GoField("Checksum", "checksum", GoInteger("checksum.Checksum", signed=False))
-_V1: Final = GoStruct("state.MemoryManagerCheckpoint", (*_HEAD, _END))
-_V2: Final = GoStruct("state.MemoryManagerCheckpoint", (*_HEAD, _PODS, _END))
+_NAME: Final = "state.MemoryManagerCheckpoint"
+_DATA: Final = GoStruct("state.MemoryManagerCheckpointData", (*_HEAD, _PODS))
+_BLANK: Final[dict[str, Value]] = {
+    "PolicyName": "",
+    "MachineState": {},
+    "Entries": {},
+    "PodEntries": {},
+}
+_TYPES: Final = {
+    Layout.V1: GoStruct(_NAME, (*_HEAD, _END)),
+    Layout.V2: GoStruct(_NAME, (*_HEAD, _PODS, _END)),
+    Layout.V3: GoStruct(
+        _NAME,
+        (
+            *_HEAD,
+            _END,
+            GoField("Data", "data", GoString()),
+            GoField("DataChecksum", "dataChecksum", GoInteger("checksum.Checksum", signed=False)),
+        ),
+    ),
+}
 
 
 Blocks = Mapping[str, tuple[Block, ...] | None]
@@ -90,37 +123,67 @@ Blocks = Mapping[str, tuple[Block, ...] | None]
 class MemoryManagerCheckpoint(Checkpoint, frozen=True):
     """The content of a ``memory_manager_state`` file; ``None`` stands for JSON ``null``.
 
-    ``pod_entries`` is ``None`` in the layout of 1.34.
+    ``pod_entries`` exists in v2 and v3.
     """
 
     policy_name: str
     machine_state: Mapping[int, NUMANodeState | None] | None
     entries: Mapping[str, Blocks | None] | None
     pod_entries: Mapping[str, tuple[Block, ...] | None] | None = None
+    layout: Layout = Layout.V1
+    data: str = ""
+    data_checksum: int = 0
 
     @classmethod
-    def parse(cls, file: bytes) -> MemoryManagerCheckpoint:
-        """Read a file; the checksum is not looked at.
+    def parse(cls, file: bytes, layout: Layout | None = None) -> MemoryManagerCheckpoint:
+        """Read a file as one layout, else as the one that it has; the checksum is not looked at.
 
         Raises:
             CheckpointError: no JSON or values of other types, in the words of Go's decoder.
         """
+        attempt = cls.attempt(file, detect_memory_layout(file) if layout is None else layout)
+        if attempt.error:
+            raise CheckpointError(attempt.error)
+        return attempt.checkpoint
+
+    @classmethod
+    def attempt(cls, file: bytes, layout: Layout) -> Attempt[MemoryManagerCheckpoint]:
+        """Read as much of ``file`` as can be read as one layout."""
+        blank = {key: _BLANK.get(key, zero) for key, zero in _TYPES[layout].zero().items()}
         try:
             node = parse(file)
-            keys = {k.lower() for k, _ in node.members} if isinstance(node, Object) else set()
-            has_pods = "podentries" in keys
-            type_ = _V2 if has_pods else _V1
-            initial = type_.zero() | {"MachineState": {}, "Entries": {}}
-            value = unmarshal(type_, node, initial | ({"PodEntries": {}} if has_pods else {}))
         except GoJSONError as error:
-            raise CheckpointError(str(error)) from None
-        pods = value.get("PodEntries")
+            return Attempt(cls._of(layout, blank, {}), str(error))
+        outer, problem = unmarshal_all(_TYPES[layout], node, blank)
+        if layout is not Layout.V3:
+            return Attempt(cls._of(layout, outer, outer), problem or "")
+        if problem is not None:
+            problem = f"failed to deserialize memory manager checkpoint: {problem}"
+            return Attempt(cls._of(layout, outer, {}), problem)
+        content: dict[str, Value] = {}
+        problem = ""
+        try:
+            data = parse(outer["Data"].encode("utf-8", "surrogatepass"))
+            content = unmarshal(_DATA, data, _BLANK)
+        except GoJSONError as error:
+            problem = f"failed to deserialize memory manager checkpoint data: {error}"
+        return Attempt(cls._of(layout, outer, content), problem)
+
+    @classmethod
+    def _of(
+        cls, layout: Layout, outer: dict[str, Value], content: dict[str, Value]
+    ) -> MemoryManagerCheckpoint:
+        value = _BLANK | content
+        pods = None if layout is Layout.V1 else value["PodEntries"]
         return cls(
             policy_name=value["PolicyName"],
             machine_state=_map(value["MachineState"], _node),
             entries=_map(value["Entries"], lambda containers: _map(containers, _blocks)),
             pod_entries=_map(pods, lambda entry: _blocks(entry["MemoryBlocks"])),
-            checksum=value["Checksum"],
+            layout=layout,
+            checksum=outer["Checksum"],
+            data=outer.get("Data", ""),
+            data_checksum=outer.get("DataChecksum", 0),
         )
 
     def _value(self) -> dict[str, Value]:
@@ -132,54 +195,84 @@ class MemoryManagerCheckpoint(Checkpoint, frozen=True):
                 self.pod_entries, lambda blocks: {"MemoryBlocks": _blocks_value(blocks)}
             ),
             "Checksum": self.checksum,
+            "Data": self.data,
+            "DataChecksum": self.data_checksum,
         }
 
     @property
-    def _type(self) -> GoStruct:
-        return _V1 if self.pod_entries is None else _V2
+    def is_newest(self) -> bool:
+        """Whether it was surely written in its layout, so that no older one is tried."""
+        return bool(self.data) or self.data_checksum != 0
 
     def hash_input(self) -> str:
         """The text that the kubelet takes the checksum over."""
-        dump = self._type.dump(self._value() | {"Checksum": 0})
-        return f"(*state.MemoryManagerCheckpoint){dump}"
+        if self.layout is Layout.V3:
+            return f"(string){self.data}"
+        dump = _TYPES[self.layout].dump(self._value() | {"Checksum": 0})
+        return f"(*{_NAME}){dump}"
+
+    def verify(self, form: StateForm = MEMORY_STATE.anything) -> None:
+        """Check the checksum as a kubelet of ``form`` does, else as the most lenient one.
+
+        Raises:
+            CheckpointError: it does not fit.
+        """
+        found = self.data_checksum if self.layout is Layout.V3 else self.checksum
+        passes = found == 0 and self.layout in form.zero_passes
+        if not passes and found != self.computed_checksum():
+            raise CheckpointError(CORRUPT)
+
+    def sealed(self) -> MemoryManagerCheckpoint:
+        """The same content with the checksum that belongs to it."""
+        if self.layout is not Layout.V3:
+            return replace(self, checksum=self.computed_checksum())
+        older = replace(self, layout=Layout.V1).computed_checksum()
+        written = replace(self, data=_DATA.encode(self._value()), checksum=older)
+        return replace(written, data_checksum=written.computed_checksum())
 
     def encode(self) -> bytes:
         """The file's bytes, as a kubelet writes them: one line without an end of line."""
-        return self._type.encode(self._value()).encode("utf-8", "surrogatepass")
+        text = _TYPES[self.layout].encode(self._value())
+        return text.encode("utf-8", "surrogatepass")
 
 
-def restore_memory(
-    file: bytes, policy_name: str, *, path: str = "/var/lib/kubelet/memory_manager_state"
-) -> MemoryManagerCheckpoint:
-    """Restore the state as a starting kubelet with ``memoryManagerPolicy`` ``policy_name`` does.
+def detect_memory_layout(file: bytes) -> Layout:
+    """The layout that a file's content has; v1 where nothing tells.
 
     Raises:
-        CheckpointError: the kubelet exits; the message is the kubelet's, with ``path``.
+        CheckpointError: no JSON, in the words of Go's decoder.
     """
     try:
-        return _load(file, policy_name)
-    except CheckpointError as error:
-        raise CheckpointError(
-            f"could not restore state from checkpoint: {error}, please drain this node and delete "
-            f"the memory manager checkpoint file {quote(path)} before restarting Kubelet"
-        ) from None
+        node = parse(file)
+    except GoJSONError as error:
+        raise CheckpointError(str(error)) from None
+    keys = {key.lower() for key, _ in node.members} if isinstance(node, Object) else set()
+    if keys & {"data", "datachecksum"}:
+        return Layout.V3
+    if "podentries" in keys:
+        return Layout.V2
+    # v2 leaves out empty podEntries: only the checksum tells it from v1.
+    attempt = MemoryManagerCheckpoint.attempt(file, Layout.V2)
+    is_v2 = not attempt.error and attempt.checkpoint.checksum == (
+        attempt.checkpoint.computed_checksum()
+    )
+    return Layout.V2 if is_v2 else Layout.V1
 
 
-def _load(file: bytes, policy_name: str) -> MemoryManagerCheckpoint:
-    checkpoint = MemoryManagerCheckpoint.parse(file)
-    checkpoint.verify()
-    if checkpoint.policy_name != policy_name:
-        raise CheckpointError(
-            f"[memorymanager] configured policy {quote(policy_name)} differs from state "
-            f"checkpoint policy {quote(checkpoint.policy_name)}"
-        )
-    return checkpoint
+def checkpoint_of(
+    policy_name: str, state: MemoryState, layout: Layout = Layout.V1
+) -> MemoryManagerCheckpoint:
+    """The sealed file content of a state; under policy ``None`` give ``MemoryState()``.
 
-
-def checkpoint_of(policy_name: str, state: MemoryState) -> MemoryManagerCheckpoint:
-    """The sealed file content of a state; under policy ``None`` give ``MemoryState()``."""
-    bubbles = state.bubbles or None
-    return MemoryManagerCheckpoint(policy_name, state.machine, state.assignments, bubbles).sealed()
+    v1 has no place for what pods have as a whole.
+    """
+    return MemoryManagerCheckpoint(
+        policy_name,
+        state.machine,
+        state.assignments,
+        None if layout is Layout.V1 else state.bubbles,
+        layout,
+    ).sealed()
 
 
 def state_of(checkpoint: MemoryManagerCheckpoint) -> MemoryState:

@@ -75,14 +75,23 @@ def expected_machine_state(
 ) -> dict[int, NUMANodeState]:
     """The machine state that follows from the checkpoint's assignments on an unused machine.
 
+    A pod with blocks of its own is charged for these, and not for its containers'; one of which no
+    container has any for nothing.
+
     Raises:
         MemoryStartError: an assignment on a node or of a resource that the machine lacks.
     """
     states = dict(unused)
+    pods = checkpoint.pod_entries or {}
     for uid, containers in sorted((checkpoint.entries or {}).items()):
-        for name, blocks in sorted((containers or {}).items()):
+        if uid in pods:
+            whole = {f"(pod: {uid})": pods[uid]}
+        else:
+            owners = sorted((containers or {}).items())
+            whole = {f"(pod: {uid}, container: {name})": blocks for name, blocks in owners}
+        for who, blocks in whole.items():
             for block in blocks or ():
-                _check(states, block, f"(pod: {uid}, container: {name})")
+                _check(states, block, who)
                 charge(states, block)
     return states
 

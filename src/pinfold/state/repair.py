@@ -8,9 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
+from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.go_json import quote
+from pinfold.state.layouts import Layout
 from pinfold.state.ledger import Bounds, Ledger
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.memory_startup import (
@@ -18,8 +19,11 @@ from pinfold.state.memory_startup import (
     cleared_machine_state,
     expected_machine_state,
 )
-from pinfold.state.restore import ContainerIDs, UnknownContainerError, to_checkpoint, to_v1
-from pinfold.state.state_file import StateFile, ledger_of, pod_sets
+from pinfold.state.restore import (
+    to_checkpoint,
+    to_v1,
+)
+from pinfold.state.state_file import StateFile, ledger_of
 
 
 class RepairError(ValueError):
@@ -86,18 +90,18 @@ def _repair_cpu(
             "the v1 layout names containers, not pods: convert it first "
             "(pinfold state convert FILE --to v2 --containers crictl-ps.json)"
         )
-    ledger, pods = ledger_of(checkpoint), pod_sets(checkpoint)
+    ledger = ledger_of(checkpoint)
     before = ledger.default
     changes: list[str] = []
     if request.policy is not None and request.policy != ledger.policy_name:
         changes.append(f"policy: {quote(ledger.policy_name)} -> {quote(request.policy)}")
-        changes += [_gone(uid, ledger.cpus_of_pod(uid)) for uid in ledger.assignments]
+        changes += [_gone(uid, cpus_of_pod(ledger, uid)) for uid in _pods_of(ledger)]
         # What the old policy gave is not what the new one would give; an empty default set makes
         # the static policy start afresh, and it is what the none policy writes.
-        return _encode(checkpoint, Ledger(request.policy, CPUSet()), {}), changes
-    for uid in sorted(ledger.assignments.keys() | pods.keys()):
+        return _encode(checkpoint, Ledger(request.policy, CPUSet())), changes
+    for uid in _pods_of(ledger):
         if request.drops(uid):
-            freed = ledger.cpus_of_pod(uid) | pods.pop(uid, CPUSet())
+            freed = cpus_of_pod(ledger, uid)
             ledger = ledger.without(uid)
             ledger = replace(ledger, default=ledger.default | freed)
             changes.append(f"pod {uid}: dropped, CPUs {freed} go back to the shared pool")
@@ -106,15 +110,22 @@ def _repair_cpu(
     ledger = replace(fitted, default=fitted.default | lost)
     if request.strict_cpu_reservation:
         ledger = replace(ledger, default=ledger.default - request.reserved)
-    owned = ledger.exclusive | CPUSet.union(pods.values())
-    default = ledger.default - owned
-    if request.machine is not None and (ledger.default or ledger.assignments):
+    default = ledger.default - ledger.exclusive
+    if request.machine is not None and (ledger.default or _pods_of(ledger)):
         bounds = Bounds(request.machine, request.reserved, request.strict_cpu_reservation)
-        pods = {uid: cpus & request.machine for uid, cpus in pods.items()}
-        default = bounds.pool - owned
+        default = bounds.pool - ledger.exclusive
     if default != before:
         changes.append(f"shared pool: {before} -> {default}")
-    return _encode(checkpoint, replace(ledger, default=default), pods), changes
+    return _encode(checkpoint, replace(ledger, default=default)), changes
+
+
+def _pods_of(ledger: Ledger) -> list[str]:
+    return sorted(ledger.assignments.keys() | ledger.bubbles.keys())
+
+
+def cpus_of_pod(ledger: Ledger, uid: str) -> CPUSet:
+    """What a pod and its containers own."""
+    return ledger.cpus_of_pod(uid) | ledger.bubbles.get(uid, CPUSet())
 
 
 def _fit(ledger: Ledger, request: RepairRequest, changes: list[str]) -> Ledger:
@@ -123,10 +134,7 @@ def _fit(ledger: Ledger, request: RepairRequest, changes: list[str]) -> Ledger:
     for uid, containers in ledger.assignments.items():
         left: dict[str, CPUSet] = {}
         for name, cpus in containers.items():
-            kept = cpus
-            if request.machine is not None:
-                kept &= request.machine
-            kept -= request.reserved
+            kept = _within(cpus, request)
             if kept:
                 left[name] = kept
             if kept != cpus or not kept:
@@ -135,15 +143,31 @@ def _fit(ledger: Ledger, request: RepairRequest, changes: list[str]) -> Ledger:
                 changes.append(f"pod {uid}, container {name}: lost CPUs {lost}, {end}")
         if left:
             assignments[uid] = left
-    return Ledger(ledger.policy_name, ledger.default, assignments)
+    fitted = Ledger(ledger.policy_name, ledger.default, assignments)
+    bubbles: dict[str, CPUSet] = {}
+    for uid, own in ledger.bubbles.items():
+        parts = fitted.cpus_of_pod(uid)
+        bubble = _within(own, request) | parts
+        if bubble:
+            bubbles[uid] = bubble
+        if bubble != own:
+            end = f"now {bubble}" if bubble else "none left, entry dropped"
+            before = f"lost CPUs {own - bubble}, " if own - bubble else ""
+            changes.append(f"pod {uid}, its own set {own}: {before}{end}")
+    return replace(fitted, bubbles=bubbles)
 
 
-def _encode(checkpoint: CPUManagerCheckpoint, ledger: Ledger, pods: Mapping[str, CPUSet]) -> bytes:
+def _within(cpus: CPUSet, request: RepairRequest) -> CPUSet:
+    kept = cpus if request.machine is None else cpus & request.machine
+    return kept - request.reserved
+
+
+def _encode(checkpoint: CPUManagerCheckpoint, ledger: Ledger) -> bytes:
     if checkpoint.layout is Layout.V1:
         # Without known containers, pod uid and container name are both the container's id.
         ids = [(uid, (uid, name)) for uid, names in ledger.assignments.items() for name in names]
         return to_v1(ledger, ids).encode()
-    return to_checkpoint(ledger, checkpoint.layout, pod_entries=pods).encode()
+    return to_checkpoint(ledger, checkpoint.layout).encode()
 
 
 def _repair_memory(
@@ -194,40 +218,6 @@ def _repair_devices(
     kept = tuple(entry for entry in entries if not request.drops(entry.pod_uid))
     changes = [f"pod {uid}: dropped, its devices are free again" for uid in gone]
     return replace(checkpoint, pod_device_entries=kept or None).sealed().encode(), changes
-
-
-def convert(state: StateFile, layout: Layout, container_ids: ContainerIDs) -> Repair:
-    """The file in another layout of ``cpu_manager_state``.
-
-    v1 to and from the others needs ``container_ids`` (container id -> pod uid, container name).
-    ``changes`` names what the new layout cannot hold.
-
-    Raises:
-        RepairError: no ``cpu_manager_state``, a container whose id is not known, or an id whose
-            container is not known.
-        CheckpointError: a CPU list in the file cannot be read.
-    """
-    checkpoint = state.document
-    if not isinstance(checkpoint, CPUManagerCheckpoint):
-        raise RepairError(f"only cpu_manager_state has other layouts, this is {state.kind.value}")
-    changes = [f"layout: {checkpoint.layout.value} -> {layout.value}"]
-    pods = pod_sets(checkpoint)
-    if layout in (Layout.V1, Layout.V2):
-        changes += [_no_place(uid, cpus) for uid, cpus in sorted(pods.items())]
-    try:
-        ledger = ledger_of(checkpoint, container_ids)
-        if layout is Layout.V1:
-            return Repair(to_v1(ledger, container_ids.items()).encode(), tuple(changes))
-    except UnknownContainerError as error:
-        raise RepairError(
-            f"{error}: --containers FILE says which is which "
-            "(crictl ps -a -o json > FILE, on the node)"
-        ) from None
-    return Repair(to_checkpoint(ledger, layout, pod_entries=pods).encode(), tuple(changes))
-
-
-def _no_place(uid: str, cpus: CPUSet) -> str:
-    return f"pod {uid}: the pod's own set {cpus} has no place in the layout and is left out"
 
 
 def _gone(uid: str, cpus: CPUSet) -> str:

@@ -8,38 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import (
     CheckpointError,
     CPUManagerCheckpoint,
-    Layout,
     parse_kubelet_cpuset,
 )
 from pinfold.state.go_json import quote
+from pinfold.state.layouts import CPU_STATE, Layout, StateForm
 from pinfold.state.ledger import Ledger
+from pinfold.state.reading import read_in_turn
 
 ContainerIDs = Mapping[str, tuple[str, str]]
 """Container id -> (pod uid, container name), as the runtime has them."""
-
-
-class Reader(Struct, frozen=True):
-    """How a line of kubelets reads the file: the layouts in turn, and its words for a migration."""
-
-    layouts: tuple[Layout, ...]
-    migration: str
-
-
-KUBELET_1_34: Final = Reader(
-    (Layout.V1, Layout.V2), "error migrating v1 checkpoint state to v2 checkpoint state"
-)
-"""1.34 and 1.35."""
-
-KUBELET_1_36: Final = Reader((Layout.V2, Layout.V1), "failed to migrate checkpoint from v1 to v2")
-"""1.36 with its default feature gates (PodLevelResourceManagers off)."""
 
 
 class UnknownContainerError(CheckpointError):
@@ -56,7 +40,7 @@ def restore(
     container_ids: ContainerIDs | None = None,
     *,
     path: str = "/var/lib/kubelet/cpu_manager_state",
-    reader: Reader = KUBELET_1_34,
+    form: StateForm | None = None,
 ) -> Ledger:
     """The ledger that a kubelet with ``policy_name`` takes from ``file``.
 
@@ -65,16 +49,16 @@ def restore(
         policy_name: ``cpuManagerPolicy``.
         container_ids: the running containers, which a v1 file needs.
         path: where the file lies, for the message.
-        reader: the kubelet's line.
+        form: how the kubelet reads and writes, else as the default version.
 
     Raises:
         RestoreError: the kubelet exits; the message is the kubelet's, with ``path``.
     """
     if file is None:
         return Ledger(policy_name, CPUSet())
+    known = {} if container_ids is None else container_ids
     try:
-        known = {} if container_ids is None else container_ids
-        return _restore(file, policy_name, known, reader)
+        return to_ledger(load(file, policy_name, known, form or CPU_STATE.at()))
     except CheckpointError as error:
         raise RestoreError(
             f"could not restore state from checkpoint: {error}, please drain this node and delete "
@@ -82,44 +66,34 @@ def restore(
         ) from None
 
 
-def _restore(file: bytes, policy_name: str, container_ids: ContainerIDs, reader: Reader) -> Ledger:
-    checkpoint = load(file, container_ids, reader)
+def load(
+    file: bytes, policy_name: str, container_ids: ContainerIDs, form: StateForm
+) -> CPUManagerCheckpoint:
+    """Read and verify a file as a kubelet does; the result has the layout in which it writes.
+
+    Raises:
+        CheckpointError: in the kubelet's words.
+    """
+    accepted = read_in_turn(file, form, CPUManagerCheckpoint.attempt)
+    checkpoint = accepted.checkpoint
+    if checkpoint.layout is Layout.V1:
+        try:
+            checkpoint = migrate_v1(checkpoint, container_ids)
+        except CheckpointError as error:
+            raise CheckpointError(f"{form.migration}: {error}") from None
     if checkpoint.policy_name != policy_name:
         raise CheckpointError(
             f"configured policy {quote(policy_name)} differs from state checkpoint policy "
             f"{quote(checkpoint.policy_name)}"
         )
-    return to_ledger(checkpoint)
-
-
-def load(
-    file: bytes, container_ids: ContainerIDs, reader: Reader = KUBELET_1_34
-) -> CPUManagerCheckpoint:
-    """Read and verify a v1 or v2 file as a kubelet does; the result has the v2 layout.
-
-    Raises:
-        CheckpointError: in the kubelet's words.
-    """
-    checkpoint = _first_that_fits(file, reader.layouts)
-    if checkpoint.layout is not Layout.V1:
-        return checkpoint
-    try:
-        return migrate_v1(checkpoint, container_ids)
-    except CheckpointError as error:
-        raise CheckpointError(f"{reader.migration}: {error}") from None
-
-
-def _first_that_fits(file: bytes, layouts: tuple[Layout, ...]) -> CPUManagerCheckpoint:
-    for layout in layouts:
-        try:
-            checkpoint = CPUManagerCheckpoint.parse(file, layout)
-            checkpoint.verify()
-        except CheckpointError:
-            if layout is layouts[-1]:
-                raise
-        else:
-            return checkpoint
-    raise AssertionError("a reader without layouts")
+    pods = (accepted.first if form.keeps_half_read else checkpoint).pod_entries
+    return replace(
+        checkpoint,
+        layout=form.writes,
+        pod_entries=pods if form.has_pods else None,
+        data="",
+        data_checksum=0,
+    )
 
 
 def migrate_v1(old: CPUManagerCheckpoint, container_ids: ContainerIDs) -> CPUManagerCheckpoint:
@@ -163,19 +137,25 @@ def to_ledger(checkpoint: CPUManagerCheckpoint) -> Ledger:
                     f"in pod {quote(uid)}: {error}"
                 ) from None
         assignments[uid] = MappingProxyType(sets)
-    return Ledger(checkpoint.policy_name, default, MappingProxyType(assignments))
+    return Ledger(
+        checkpoint.policy_name,
+        default,
+        MappingProxyType(assignments),
+        bubbles=MappingProxyType(pod_sets(checkpoint)),
+    )
 
 
-def to_checkpoint(
-    ledger: Ledger,
-    layout: Layout = Layout.V2,
-    *,
-    pod_entries: Mapping[str, CPUSet] | None = None,
-) -> CPUManagerCheckpoint:
+def pod_sets(checkpoint: CPUManagerCheckpoint) -> dict[str, CPUSet]:
+    """The pods' own sets (v3 and v4), empty in older layouts."""
+    entries = checkpoint.pod_entries or {}
+    return {uid: CPUSet.parse(text) for uid, text in sorted(entries.items())}
+
+
+def to_checkpoint(ledger: Ledger, layout: Layout = Layout.V2) -> CPUManagerCheckpoint:
     """The checkpoint that a kubelet writes for ``ledger``, checksum included.
 
-    ``layout`` is v2 or later (v1 needs container ids: :func:`to_v1`); ``pod_entries`` are the
-    pods' own sets of v3 and v4.
+    ``layout`` is v2 or later (v1 needs container ids: :func:`to_v1`); v2 has no place for the pods'
+    own sets.
     """
     has_pods = layout in (Layout.V3, Layout.V4)
     return CPUManagerCheckpoint(
@@ -186,9 +166,7 @@ def to_checkpoint(
             uid: {name: str(cpus) for name, cpus in containers.items()}
             for uid, containers in ledger.assignments.items()
         },
-        pod_entries={uid: str(cpus) for uid, cpus in (pod_entries or {}).items()}
-        if has_pods
-        else None,
+        pod_entries={uid: str(cpus) for uid, cpus in ledger.bubbles.items()} if has_pods else None,
     ).sealed()
 
 

@@ -10,10 +10,12 @@ from msgspec import UNSET
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import state as form
-from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
+from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
+from pinfold.state.layouts import Layout
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
-from pinfold.state.state_file import StateFile, ledger_of, pod_sets
+from pinfold.state.restore import pod_sets
+from pinfold.state.state_file import StateFile, ledger_of
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

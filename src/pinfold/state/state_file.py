@@ -6,15 +6,10 @@ from enum import Enum
 
 from msgspec import Struct
 
-from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.cpu_manager_state import (
-    CheckpointError,
-    CPUManagerCheckpoint,
-    Layout,
-    detect_layout,
-)
+from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint, detect_layout
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.go_json import GoJSONError, Object, parse
+from pinfold.state.layouts import Layout
 from pinfold.state.ledger import Ledger
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.restore import ContainerIDs, migrate_v1, to_ledger
@@ -37,8 +32,8 @@ class UnusableFileError(ValueError):
 class StateFile(Struct, frozen=True):
     """A state file: its bytes, and the document that they are.
 
-    ``layout`` is ``v1`` to ``v4`` for the CPU manager, ``v1`` or ``v2`` for the memory manager,
-    ``v2`` for the device manager (the only one with NUMA nodes that is still written).
+    ``layout`` is ``v1`` to ``v4`` for the CPU manager, ``v1`` to ``v3`` for the memory
+    manager, ``v2`` for the device manager (the only one with NUMA nodes that is still written).
     """
 
     kind: Kind
@@ -57,7 +52,7 @@ class StateFile(Struct, frozen=True):
             kind = _kind(file)
             if kind is Kind.MEMORY:
                 memory = MemoryManagerCheckpoint.parse(file)
-                return cls(kind, "v1" if memory.pod_entries is None else "v2", memory, file)
+                return cls(kind, memory.layout.value, memory, file)
             if kind is Kind.DEVICES:
                 return cls(kind, "v2", DeviceManagerCheckpoint.parse(file), file)
             layout = detect_layout(file)
@@ -69,13 +64,13 @@ class StateFile(Struct, frozen=True):
     def checksum(self) -> int:
         """The checksum that stands in the file."""
         document = self.document
-        if isinstance(document, CPUManagerCheckpoint) and document.layout is Layout.V4:
-            return document.data_checksum or document.checksum
+        if not isinstance(document, DeviceManagerCheckpoint) and document.is_newest:
+            return document.data_checksum
         return document.checksum
 
     @property
     def checksum_fits(self) -> bool:
-        """Whether a kubelet takes the checksum."""
+        """Whether some kubelet takes the checksum."""
         try:
             self.document.verify()
         except CheckpointError:
@@ -122,8 +117,3 @@ def ledger_of(
     if checkpoint.layout is Layout.V1:
         return to_ledger(migrate_v1(checkpoint, container_ids))
     return to_ledger(checkpoint)
-
-
-def pod_sets(checkpoint: CPUManagerCheckpoint) -> dict[str, CPUSet]:
-    """The pods' own sets (v3 and v4), empty in older layouts."""
-    return {uid: CPUSet.parse(text) for uid, text in (checkpoint.pod_entries or {}).items()}

@@ -26,7 +26,8 @@ from pinfold.ports.errors import StoreError
 from pinfold.render.svg import render_plan_svg
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
-from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
+from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
+from pinfold.state.layouts import Layout
 from tests.scenes.manager_harness import STATIC
 from tests.scenes.nri_peer import (
     Recorder,

@@ -28,9 +28,11 @@ from pinfold.core.machine.machine import MachineError
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents.state import StateCheck, StateFinding
-from pinfold.state.cpu_manager_state import CheckpointError, Layout
+from pinfold.state.conversion import convert
+from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.doctor import Circumstances, Finding, Severity, examine, unusable
-from pinfold.state.repair import Repair, RepairError, RepairRequest, convert, repair
+from pinfold.state.layouts import Layout
+from pinfold.state.repair import Repair, RepairError, RepairRequest, repair
 from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
 
@@ -182,6 +184,11 @@ def repair_command(
     help="The containers' ids, which the v1 layout needs: the output of `crictl ps -a -o json`, "
     "or lines POD_UID CONTAINER_NAME CONTAINER_ID.",
 )
+@click.option(
+    "--drop-pod-entries",
+    is_flag=True,
+    help="Drop pods that have CPUs or memory as a whole, where the layout has no place for that.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would change, and write nothing.")
 @click.option(
     "-o",
@@ -190,10 +197,21 @@ def repair_command(
     type=click.Path(path_type=Path),
     help="Write to another file ('-': to standard output).",
 )
-def convert_command(
-    file: Path, layout: str, containers: Path | None, out: Path | None, *, dry_run: bool
+def convert_command(  # noqa: PLR0913 - the options of click
+    file: Path,
+    layout: str,
+    containers: Path | None,
+    out: Path | None,
+    *,
+    drop_pod_entries: bool,
+    dry_run: bool,
 ) -> None:
-    """Write a cpu_manager_state file in another layout (or describe it as JSON)."""
+    """Write a state file in another layout (or describe it as JSON).
+
+    cpu_manager_state has the layouts v1 to v4, memory_manager_state v1 to v3. Stop the kubelet
+    first; what was in the file is kept as FILE.bak-N. Refused where the layout has no place for
+    something in the file.
+    """
     with input_errors(*_USER_ERRORS):
         old = _read(file)
         if layout == "json":
@@ -202,7 +220,7 @@ def convert_command(
             out = out or Path("-")
         else:
             ids = {} if containers is None else read_container_ids(containers)
-            converted = convert(old, Layout(layout), ids)
+            converted = convert(old, Layout(layout), ids, drop_pod_entries=drop_pod_entries)
         _write(file, old.file, converted, out, dry_run=dry_run)
 
 
