@@ -126,6 +126,8 @@ def _state(kubelet: Kubelet) -> Result:
             for uid, containers in ledger.assignments.items()
         },
     }
+    if ledger.bubbles:
+        cpu["pod_assignments"] = {uid: str(cpus) for uid, cpus in ledger.bubbles.items()}
     found: Result = {"cpu": cpu}
     if kubelet.managers.memory is not None:
         state = kubelet.managers.memory.state

@@ -11,10 +11,12 @@ from pinfold.core.pod.pod import Pod
 from pinfold.core.topology_manager.hints import TopologyHint
 from pinfold.core.topology_manager.manager import NO_AFFINITY, Admission
 from pinfold.state.cpu_manager_state import CheckpointError
+from pinfold.state.layouts import CPU_STATE, MEMORY_STATE
 from pinfold.state.ledger import Ledger
-from pinfold.state.memory_manager_state import checkpoint_of, restore_memory, state_of
+from pinfold.state.memory_manager_state import checkpoint_of, state_of
+from pinfold.state.memory_restore import restore_memory
 from pinfold.state.memory_startup import MemoryStartError, start_memory_policy
-from pinfold.state.restore import KUBELET_1_34, KUBELET_1_36, RestoreError, restore, to_checkpoint
+from pinfold.state.restore import RestoreError, restore, to_checkpoint
 from pinfold.state.startup import StartError, start_policy
 from tests.vectors import Case
 from tests.vectors.kubelet.managers import CPUs, Devices, Managers, Memory
@@ -125,13 +127,12 @@ class Kubelet:
 
     def _ledger(self) -> Ledger:
         config, policy = self.policies.config, self.policies.cpus
-        reader = KUBELET_1_34 if config.kubelet_version.minor < 36 else KUBELET_1_36
         try:
             restored = restore(
                 self.files.cpu,
                 config.cpu_manager_policy,
                 path="DIR/cpu_manager_state",
-                reader=reader,
+                form=CPU_STATE.of(config),
             )
         except RestoreError as error:
             raise StartFailedError("cpu_restore", error) from None
@@ -149,12 +150,13 @@ class Kubelet:
 
     def _memory_state(self) -> MemoryState:
         assert self.policies.memory is not None
+        form = MEMORY_STATE.of(self.policies.config)
         try:
             if self.files.memory is None:
-                restored = checkpoint_of("Static", MemoryState())
+                restored = checkpoint_of("Static", MemoryState(), form.writes)
             else:
                 restored = restore_memory(
-                    self.files.memory, "Static", path="DIR/memory_manager_state"
+                    self.files.memory, "Static", path="DIR/memory_manager_state", form=form
                 )
         except CheckpointError as error:
             raise StartFailedError("memory_restore", error) from None
@@ -168,7 +170,9 @@ class Kubelet:
         return state
 
     def _write_cpus(self, ledger: Ledger) -> None:
-        self.files.cpu = to_checkpoint(ledger).encode()
+        layout = CPU_STATE.of(self.policies.config).writes
+        self.files.cpu = to_checkpoint(ledger, layout).encode()
 
     def _write_memory(self, state: MemoryState) -> None:
-        self.files.memory = checkpoint_of("Static", state).encode()
+        layout = MEMORY_STATE.of(self.policies.config).writes
+        self.files.memory = checkpoint_of("Static", state, layout).encode()
