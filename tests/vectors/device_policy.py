@@ -102,7 +102,8 @@ def _allocate(case: Case) -> list[str]:
     table = state.table(case["resource"])
     listed = state.table(RESOURCE)
     assert listed is not None
-    own = case["already_allocated_to_container"]
+    # What the container has is of the plugin's resource, whatever it asks for now.
+    own = case["already_allocated_to_container"] if case["resource"] == RESOURCE else None
     request = DeviceRequest(
         "me",
         "c",

@@ -231,6 +231,18 @@ def test_a_static_pod_is_critical() -> None:
     assert (subject.static, subject.is_critical, subject.is_node_critical) == (True, True, False)
 
 
+def test_a_quantity_of_null_is_nothing() -> None:
+    """As the API server has it: a limit of null is one of 0, and no limit that is not there."""
+    resources = {"limits": {"cpu": None, "memory": "1Gi"}, "requests": {"memory": None}}
+    manifest = with_container(resources=resources)
+    (container,) = pod_from_api(manifest).containers
+    assert {name: str(amount) for name, amount in container.limits.items()} == {
+        "cpu": "0",
+        "memory": "1Gi",
+    }
+    assert str(container.requests["memory"]) == "0"
+
+
 def with_container(**fields: object) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "c"} | fields]}}
 
@@ -272,7 +284,7 @@ def with_container(**fields: object) -> dict[str, Any]:
             "Invalid value: a number beyond any resource",
         ),
         ({"spec": {"resources": {"limits": 3}}}, "spec.resources.limits", "must be a mapping"),
-        ({"spec": {"overhead": {"cpu": None}}}, "spec.overhead.cpu", "must be a quantity"),
+        ({"spec": {"overhead": {"cpu": []}}}, "spec.overhead.cpu", "must be a quantity"),
     ],
 )
 def test_an_error_names_the_field(manifest: dict[str, Any], path: str, problem: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.values.quantity import ZERO, Format, Quantity, QuantityError
+from pinfold.core.values.quantity import NULL, ZERO, Format, Quantity, QuantityError
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -220,3 +220,29 @@ def test_64_bits_are_enough_up_to_the_last_number() -> None:
     thousands = highest // 1000
     assert Quantity(-thousands, 3).as_int64() == -thousands * 1000
     assert Quantity(-thousands - 1, 3).as_int64() is None
+
+
+@pytest.mark.parametrize("digits", [64, 65, 66, 100, 300])
+def test_numbers_of_many_digits_are_exact(digits: int) -> None:
+    number = 10**digits - 1 - 2 * 10 ** (digits - 1)
+    text = str(number)
+    read = Quantity.parse(text)
+    assert (read.value(), str(read), read.as_int64()) == (number, text, None)
+    assert read.milli_value() == number * 1000
+    assert (read + read).value() == 2 * number
+    assert Quantity.parse(f"-{text}") < -Quantity.parse(text[:-1]) < ZERO
+    assert Quantity.parse(f"{text[0]}e{digits - 1}").value() == int(text[0]) * 10 ** (digits - 1)
+    float(read.milli_value())
+
+
+@pytest.mark.parametrize("text", ["1" * 301, "1e300", "9e999999999999999999", f"1{'0' * 4000}"])
+def test_numbers_of_more_digits_than_any_resource_has_are_refused(text: str) -> None:
+    with pytest.raises(QuantityError, match=r"larger than 10\^300"):
+        Quantity.parse(text)
+
+
+@given(numbers.filter(lambda number: number.format is not Format.UNSET))
+def test_nothing_of_no_format_takes_the_format_of_what_is_added(number: Quantity) -> None:
+    assert (str(NULL), NULL.sign, NULL.as_int64(), NULL == ZERO) == ("0", 0, 0, True)
+    assert (NULL + number).format is number.format
+    assert (NULL + number) == number == (number - NULL)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pinfold.core.pod.pod import NO_RESOURCES, Container, Pod, PodResources, Resources
-from pinfold.core.values.quantity import Quantity, QuantityError
+from pinfold.core.values.quantity import NULL, Quantity, QuantityError
 
 _LARGEST: Final = 10**64
 """Larger integers are no quantities, and Python does not print those of thousands of digits."""
@@ -119,7 +119,12 @@ def quantities_from_api(value: object, path: str) -> Resources:
 
 
 def quantity_from_api(value: object, path: str) -> Quantity:
-    """Read a quantity that is a text or a number, as JSON and YAML have it; raises PodError."""
+    """Read a quantity that is a text or a number, as JSON and YAML have it; raises PodError.
+
+    None is nothing, as with the API server: a limit of ``null`` is a limit of 0.
+    """
+    if value is None:
+        return NULL
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise PodError(path, f"must be a quantity such as 500m or 1Gi, not {_kind(value)}")
     if isinstance(value, int) and abs(value) > _LARGEST:

@@ -16,8 +16,9 @@ NANO: Final = -9
 _MAX: Final = 2**63 - 1
 _MAX_TEXT: Final = 4096
 _MAX_DIGITS_FAST: Final = 18
-_HUGE_EXPONENT: Final = 64
-"""Numbers of more digits than this are refused: no resource comes near it."""
+_HUGE_EXPONENT: Final = 300
+"""Numbers of more digits than this are refused: no resource comes near it, and a float no further.
+Upstream takes any number, and may work on it for ever."""
 
 _FORMAT_WRONG: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -45,6 +46,8 @@ class Format(Enum):
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
     DECIMAL_EXPONENT = "DecimalExponent"
+    UNSET = ""
+    """Of a JSON ``null``; a sum has the other one's."""
 
 
 class Quantity:
@@ -224,6 +227,9 @@ def _fits(number: int) -> bool:
 
 
 ZERO: Final = Quantity(0)
+
+NULL: Final = Quantity(0, 0, Format.UNSET)
+"""What a JSON ``null`` is: nothing, and in no format (upstream's zero value)."""
 
 
 @lru_cache(maxsize=4096)
