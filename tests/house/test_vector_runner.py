@@ -94,7 +94,7 @@ def test_counts_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
     status, out, _ = run(capsys, file)
     assert status == 1
-    assert out[-1] == "1 passed, 1 failed"
+    assert out[-1] == "1 passed, 1 failed, 1 not covered"
     assert out[-2] == "differ by design: 0"
     assert "not covered: 1 (unheard-of 1)" in out
     assert any(line.startswith("FAILED any name:3: bad: ") for line in out)
@@ -104,6 +104,36 @@ def test_all_passed_is_status_zero(tmp_path: Path, capsys: pytest.CaptureFixture
     file = write(tmp_path / "a.jsonl.gz", topology("m", 2), packed("good", "m", "0-1", n=2))
     status, out, _ = run(capsys, file)
     assert (status, out[-1]) == (0, "1 passed, 0 failed")
+
+
+def test_a_case_that_nobody_replays_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "a", topology("m", 2), packed("good", "m", "0"), {"kind": "unheard-of"})
+    status, out, _ = run(capsys, file)
+    assert (status, out[-1]) == (1, "1 passed, 0 failed, 1 not covered")
+
+
+def test_a_folder_is_all_files_below_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newer = tmp_path / "all" / "1.36"
+    newer.mkdir(parents=True)
+    write(tmp_path / "all" / "topologies.jsonl", topology("m", 2))
+    write(tmp_path / "all" / "old.jsonl", packed("old", "m", "0"))
+    new = write(newer / "new.jsonl.gz", packed("new", "m", "0-1", n=2))
+    (newer / "table.json").write_text("no cases")
+    (newer / "VECTORS.md").write_text("no cases")
+    status, out, _ = run(capsys, tmp_path / "all", new)
+    assert (status, out[-1]) == (0, "2 passed, 0 failed")
+    assert [line.partition(":")[0] for line in out[:3]] == [
+        "new.jsonl.gz",
+        "old.jsonl",
+        "topologies.jsonl",
+    ]
+    assert run(capsys, new)[1][-1] == "1 passed, 0 failed", "of the folder above"
+    (tmp_path / "none").mkdir()
+    status, out, err = run(capsys, tmp_path / "none")
+    assert (status, out) == (2, [])
+    assert "no .jsonl or .jsonl.gz file is in this folder" in err
 
 
 def test_command_line_form(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A line that describes a topology (``id``, ``cpus``, ``num_cpus``, ``num_cores``) is no case: other
 lines name it by ``topo``.  A name is looked up in the case's own file, in the other files given,
-in ``topologies.jsonl`` beside the file, and at last in the sample in this repository.
+in ``topologies.jsonl`` beside the file and in the folder above, and at last in the sample in this
+repository.
 """
 
 from __future__ import annotations
@@ -139,6 +140,24 @@ def build_topology(fields: Case) -> CPUTopology:
         raise VectorFileError(f"topology {fields.get('id')!r} is incomplete: {error!r}") from error
 
 
+def vector_files(given: Iterable[Path]) -> list[Path]:
+    """The files that are meant: those given, and all below the folders that are given, once each.
+
+    Raises:
+        VectorFileError: a folder has none.
+    """
+    found: dict[Path, None] = {}
+    for path in given:
+        if not path.is_dir():
+            found[path] = None
+            continue
+        below = sorted(p for p in path.rglob("*") if p.name.endswith((".jsonl", ".jsonl.gz")))
+        if not below:
+            raise VectorFileError(f"{path}: no .jsonl or .jsonl.gz file is in this folder")
+        found.update(dict.fromkeys(below))
+    return list(found)
+
+
 def read_vector_file(path: Path) -> VectorFile:
     """Read a file of JSON lines, gzipped or not (told by its first bytes, not by its name).
 
@@ -199,6 +218,7 @@ def topologies_for(file: VectorFile, given: Sequence[VectorFile]) -> LazyTopolog
                 read_vector_file(path).topologies
                 for path in (
                     file.path.parent / "topologies.jsonl",
+                    file.path.parent.parent / "topologies.jsonl",
                     SAMPLES / "topologies.sample.jsonl",
                 )
                 if path.is_file()
