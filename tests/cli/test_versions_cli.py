@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from pinfold.cli import main
-from pinfold.cli.node import load_config
+from pinfold.cli.kubelet_config import ConfigSource
+from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import (
     DEFAULT_VERSION,
     V1_35,
@@ -34,17 +38,21 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, [*arguments], input=POD)
 
 
+def configured(flags: Mapping[str, Any]) -> tuple[NodeConfig, tuple[str, ...]]:
+    return ConfigSource.read(None, flags).config()
+
+
 def test_an_explicit_version_is_known_as_such() -> None:
-    config, notes = load_config(None, {"kubelet_version": named_version("v1.35.6")})
+    config, notes = configured({"kubelet_version": named_version("v1.35.6")})
     assert config.kubelet_version == V1_35
     assert config.version_is_explicit
     assert notes == ()
-    assert not load_config(None, {})[0].version_is_explicit
-    assert load_config(None, {})[0].kubelet_version == DEFAULT_VERSION == V1_36
+    assert not configured({})[0].version_is_explicit
+    assert configured({})[0].kubelet_version == DEFAULT_VERSION == V1_36
 
 
 def test_a_newer_version_than_all_is_the_newest_and_says_so() -> None:
-    config, notes = load_config(None, {"kubelet_version": named_version("1.44")})
+    config, notes = configured({"kubelet_version": named_version("1.44")})
     assert config.kubelet_version == V1_37
     assert config.kubelet_version_from is VersionSource.FLAG
     (note,) = notes
@@ -88,3 +96,96 @@ def test_what_is_no_known_version_is_one_line(text: str) -> None:
     assert told.stderr.startswith("Error: --kubelet-version: ")
     assert "known are 1.34, 1.35, 1.36, 1.37" in told.stderr
     assert told.stderr.count("\n") == 1
+
+
+def node_of(version: str, name: str = "node-1") -> str:
+    return f"""
+---
+apiVersion: v1
+kind: Node
+metadata: {{name: {name}}}
+status: {{nodeInfo: {{kubeletVersion: {version}}}}}
+"""
+
+
+def planned(*arguments: str, manifests: str = POD) -> dict[str, Any]:
+    told = CliRunner().invoke(main, ["plan", "-", "-o", "json", *arguments], input=manifests)
+    assert told.exit_code == 0, told.output
+    document: dict[str, Any] = json.loads(told.stdout)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kubelet"),
+    [
+        ((), {"version": "1.36.2", "source": "default", "recorded": True}),
+        (
+            ("--kubelet-version", "v1.35.1+k3s1"),
+            {"version": "1.35.1", "source": "flag", "recorded": True},
+        ),
+        (
+            ("--kubelet-version", "1.37"),
+            {
+                "version": "1.37.0",
+                "source": "flag",
+                "recorded": False,
+                "remark": "what is known of kubelet 1.37 was read from proposals, not recorded",
+            },
+        ),
+    ],
+)
+def test_a_plan_tells_whose_it_is(arguments: tuple[str, ...], kubelet: Mapping[str, Any]) -> None:
+    document = planned(*STATIC, *arguments)
+    assert document["kubelet"] == kubelet
+    remark = kubelet.get("remark")
+    assert document["notes"].count(remark) == (remark is not None)
+
+
+def test_the_text_tells_it_too() -> None:
+    def subtitle(*arguments: str) -> str:
+        return run("plan", "-", *STATIC, *arguments).stdout.splitlines()[1]
+
+    assert subtitle() == "kubelet 1.36 · CPU manager static · topology manager none"
+    assert subtitle("--kubelet-version", "1.34").startswith("kubelet 1.34 · ")
+    assert subtitle("--kubelet-version", "1.35.1").startswith("kubelet 1.35.1 · ")
+    why = run("explain", "-", *STATIC, "--pod", "feed", "--kubelet-version", "1.34").stdout
+    assert "kubelet 1.34 · " in why
+
+
+def test_the_version_of_a_node_is_its_kubelets() -> None:
+    document = planned(*STATIC, manifests=POD + node_of("v1.34.3"))
+    assert document["kubelet"]["version"] == "1.34.3"
+    assert document["kubelet"]["source"] == "node"
+    assert "1 Node: left out but for its kubelet's version without plan --node" in document["notes"]
+    asked = planned(*STATIC, "--kubelet-version", "1.35", manifests=POD + node_of("v1.34.3"))
+    assert asked["kubelet"]["source"] == "flag"
+    assert "1 Node: left out without plan --node" in asked["notes"]
+    two = POD + node_of("v1.34.3") + node_of("v1.35.0", "node-2")
+    assert planned(*STATIC, manifests=two)["kubelet"]["source"] == "default"
+    named = POD + node_of("v1.34.3") + node_of("v1.35.0", "2s4c2t")
+    assert planned(*STATIC, manifests=named)["kubelet"]["version"] == "1.35.0"
+
+
+def test_each_node_has_its_own() -> None:
+    nodes = node_of("v1.34.3") + node_of("v1.29.1", "node-2") + node_of("v1.36.2", "node-3")
+    document = planned(*STATIC, "--node", "node-*", "--node", "other", manifests=POD + nodes)
+    told = {one["name"]: one["plan"]["kubelet"] for one in document["nodes"]}
+    assert {name: (one["version"], one["source"]) for name, one in told.items()} == {
+        "node-1": ("1.34.3", "node"),
+        "node-2": ("1.34.9", "node"),
+        "node-3": ("1.36.2", "node"),
+        "other": ("1.36.2", "default"),
+    }
+    (note,) = (note for note in document["notes"] if "1.29" in note)
+    assert "these are the answers of 1.34" in note
+    assert told["node-2"]["remark"] == note
+
+
+def test_a_configuration_is_refused_by_the_nodes_kubelet() -> None:
+    gate = ("--feature-gate", "PodLevelResourceManagers=true")
+    refused = CliRunner().invoke(
+        main, ["plan", "-", *STATIC, *gate], input=POD + node_of("v1.35.6")
+    )
+    assert refused.exit_code == 2
+    assert "kubelet 1.35 has no such gate" in refused.stderr
+    planned(*STATIC, *gate, manifests=POD + node_of("v1.36.2"))

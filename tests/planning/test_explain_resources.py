@@ -169,7 +169,7 @@ def ended(phase: str, code: int | None, reason: str | None = None, **decision: b
     )
     if since := ended_since(msgspec.convert({**told, **decision}, Explanation), pod):
         told |= {"ended": msgspec.to_builtins(since)}
-    return drawn(told).partition("\n  topology")[0]
+    return drawn(told).partition("\n  kubelet")[0]
 
 
 def test_how_a_pod_has_ended() -> None:

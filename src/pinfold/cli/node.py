@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
-from pinfold.adapters.machines.source import open_machine
+from pinfold.adapters.machines.source import is_tree, open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
+from pinfold.cli.kubelet_config import ConfigSource, meant_node, told_by
 from pinfold.cli.output import input_errors
-from pinfold.config.kubelet import ConfigError, config_notes, load_kubelet_config
-from pinfold.config.settings import SettingError, override
 from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.versions import NamedVersion, VersionSource
+from pinfold.core.kubelet.node_object import NodeObject
+from pinfold.core.kubelet.versions import VersionSource
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
@@ -35,7 +33,9 @@ class Request(Struct, frozen=True):
     planner: Planner
     pods: tuple[Pod, ...]
     notes: tuple[str, ...]
-    config_name: str
+    source: ConfigSource
+    told: NodeConfig
+    """With the version of the kubelet, where something tells it."""
 
     @property
     def title(self) -> str:
@@ -45,30 +45,35 @@ class Request(Struct, frozen=True):
 
 def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Request:
     """Read machine, configuration and manifests; exits with one clear line if they are bad."""
-    config_file = options.get("kubelet_config")
-    config, notes = load_config(config_file, options)
+    source = ConfigSource.read(options.get("kubelet_config"), options)
     with input_errors(MachineError, ManifestError, NodeError):
         machine = open_machine(options.get("machine"))
         devices, device_notes = load_devices(options.get("devices"), machine)
-        kernel = Kernel() if config.own is None else kernel_of(options.get("machine"))
         claims = claim_rules(options)
-        read = read_manifests(manifests, own=config.own is not None, claims=claims)
+        read = read_manifests(manifests, own=source.has_section, claims=claims)
+        facts = facts_of(options.get("machine"))
+        told = told_by(meant_node(read.nodes, machine.name), facts.kubelet_version)
+        config, notes = source.config(told)
         planner = Planner(
             machine,
             config,
             devices=devices,
             classes=DeviceClasses.on_node(read.classes, read.compute_resources, machine.name),
-            kernel=kernel,
+            kernel=Kernel() if config.own is None else facts.kernel,
             quotas=PlannedQuotas.of(
                 read.quotas, read.counted, read.claims, read.templates, claims.capacity
             ),
         )
-    name = Path(config_file).name if config_file else "as configured"
     notes = (*notes, *device_notes, *read.notes, *_class_notes(planner, read.pods))
     if read.nodes:
-        count = len(read.nodes)
-        notes = (*notes, f"{count} Node{'s' * (count != 1)}: left out without plan --node")
-    return Request(planner, read.pods, notes, name)
+        notes = (*notes, _left_out(read.nodes, config))
+    return Request(planner, read.pods, notes, source, told)
+
+
+def _left_out(nodes: Sequence[NodeObject], config: NodeConfig) -> str:
+    many = f"{len(nodes)} Node{'s' * (len(nodes) != 1)}"
+    but = " but for its kubelet's version" * (config.kubelet_version_from is VersionSource.NODE)
+    return f"{many}: left out{but} without plan --node"
 
 
 def _class_notes(planner: Planner, pods: tuple[Pod, ...]) -> tuple[str, ...]:
@@ -77,14 +82,26 @@ def _class_notes(planner: Planner, pods: tuple[Pod, ...]) -> tuple[str, ...]:
     return tuple(class_notes(planner, pods))
 
 
-def kernel_of(machine: str | None) -> Kernel:
-    """What is known of the kernel of a machine, from where ``--machine`` says."""
-    from pinfold.adapters.machines.node_facts import (  # noqa: PLC0415 - 5 ms: many ask no agent
+class MachineFacts(Struct, frozen=True):
+    """What a machine's source tells of what runs on it: the kernel, and the kubelet's version."""
+
+    kernel: Kernel = Kernel()
+    kubelet_version: str = ""
+    """As it is written there; "" where it is not told."""
+
+
+def facts_of(machine: str | None) -> MachineFacts:
+    """What is known of a machine, from where ``--machine`` says; raises MachineError."""
+    if machine is not None and not is_tree(machine):
+        return MachineFacts()
+    from pinfold.adapters.machines.node_facts import (  # noqa: PLC0415 - 5 ms: few are trees
         open_settings,
         read_kernel,
+        read_kubelet_version,
     )
 
-    return read_kernel(open_settings(machine))
+    tree = open_settings(machine)
+    return MachineFacts(read_kernel(tree), read_kubelet_version(tree))
 
 
 def placed_pods(planner: Planner, pods: Iterable[Pod], resizes: Iterable[str]) -> Plan:
@@ -108,20 +125,3 @@ def load_devices(
     with input_errors(MachineError, ConfigError):
         loaded = load_devices(file, machine)
     return loaded.inventory, tuple(f"{file}: {note}" for note in loaded.notes)
-
-
-def load_config(file: str | None, options: Mapping[str, Any]) -> tuple[NodeConfig, tuple[str, ...]]:
-    """Read a configuration file, if any, and apply the flags."""
-    asked: NamedVersion | None = options.get("kubelet_version")
-    base = NodeConfig()
-    said: tuple[str, ...] = ()
-    if asked is not None:
-        base = replace(base, kubelet_version=asked.version, kubelet_version_from=VersionSource.FLAG)
-        said = (asked.remark,) if asked.remark else ()
-    with input_errors(MachineError, ConfigError, SettingError):
-        if file is None:
-            config = override(base, options)
-            return config, (*said, *config_notes(config))
-        loaded = load_kubelet_config(file, base)
-        config = override(loaded.config, options)
-        return config, (*said, *loaded.notes, *config_notes(config, loaded.config))

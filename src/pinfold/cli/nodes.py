@@ -13,10 +13,10 @@ from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
-from pinfold.cli.node import kernel_of, load_config, load_devices
+from pinfold.cli.kubelet_config import ConfigSource, told_by
+from pinfold.cli.node import facts_of, load_devices
 from pinfold.cli.output import InputError, input_errors, print_json, print_text
 from pinfold.cli.views.nodes import nodes_view
-from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import MachineError
@@ -63,12 +63,12 @@ def load_cluster(
     nodes: tuple[str, ...], manifests: tuple[str, ...], options: Mapping[str, Any]
 ) -> ClusterRequest:
     """Read machines, configuration and manifests; exits with one clear line if they are bad."""
-    config, notes = load_config(options.get("kubelet_config"), options)
+    source = ConfigSource.read(options.get("kubelet_config"), options)
     claims = claim_rules(options)
     with input_errors(MachineError, ManifestError, NodeError):
-        read = read_manifests(manifests, own=config.own is not None, claims=claims)
+        read = read_manifests(manifests, own=source.has_section, claims=claims)
         machines = _machines(nodes, read.nodes, options.get("machine"))
-        making = _Making(config, read, options.get("devices"))
+        making = _Making(source, read, options.get("devices"))
         made = tuple(making.node(name, machine) for name, machine in machines.items())
     resources = [one for one in read.compute_resources if not one.node_name]
     for node in made:
@@ -79,7 +79,7 @@ def load_cluster(
         read.quotas, read.counted, read.claims, read.templates, claims.capacity
     )
     cluster = Cluster(made, read.classes, tuple(resources), quotas, read.scheduling)
-    told = (*notes, *making.notes, *read.notes, *_notes(read, machines))
+    told = (*making.notes, *read.notes, *_notes(read, machines))
     return ClusterRequest(cluster, read.pods, tuple(dict.fromkeys(told)))
 
 
@@ -113,32 +113,37 @@ def _machines(
 class _Making:
     """Makes nodes; those that are alike share what was made for the first."""
 
-    def __init__(self, config: NodeConfig, read: Manifests, devices: str | None) -> None:
-        self._config = config
+    def __init__(self, source: ConfigSource, read: Manifests, devices: str | None) -> None:
+        self._source = source
         self._read = read
         self._devices = devices
         self._objects = {one.name: one for one in read.nodes}
-        self._known: dict[tuple[str | None, object], Planner] = {}
+        self._known: dict[tuple[object, ...], Planner] = {}
         self.notes: list[str] = []
 
     def node(self, name: str, machine: str | None) -> PlannedNode:
         """A node of this name; raises MachineError, NodeError."""
         said = self._objects.get(name, NodeObject(name))
         taints = (*said.taints, UNSCHEDULABLE) if said.unschedulable else said.taints
-        planner = self._planner(name, machine)
+        planner = self._planner(said, machine)
         labels = {HOSTNAME: name, **said.labels}
         return PlannedNode(name, planner, labels, taints, said.allocatable)
 
-    def _planner(self, name: str, text: str | None) -> Planner:
-        base = self._known.get((text, None))
+    def _planner(self, node: NodeObject, text: str | None) -> Planner:
+        facts = facts_of(text)
+        told = told_by(node, facts.kubelet_version)
+        key = (text, told.kubelet_version_from, told.kubelet_version, told.kubelet_version_remark)
+        base = self._known.get(key)
         if base is None:
+            config, said = self._source.config(told)
+            self.notes += said
             machine = open_machine(text)
             listed, notes = load_devices(self._devices, machine)
             self.notes += notes
-            kernel = Kernel() if self._config.own is None else kernel_of(text)
-            base = Planner(machine, self._config, devices=listed, kernel=kernel)
-            self._known[text, None] = base
-        own = node_devices(name, base.devices, self._read.compute_resources, base.view)
+            kernel = Kernel() if config.own is None else facts.kernel
+            base = Planner(machine, config, devices=listed, kernel=kernel)
+            self._known[key] = base
+        own = node_devices(node.name, base.devices, self._read.compute_resources, base.view)
         if own == base.devices:
             return base
         return Planner(base.machine, base.config, devices=own, kernel=base.kernel)

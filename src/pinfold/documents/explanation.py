@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from pinfold.documents.control import LoadDrivenContainer
 from pinfold.documents.move_plan import MovePlan
-from pinfold.documents.records import CPUs, Document, MemoryBlock, QOSClass, Record
+from pinfold.documents.records import CPUs, Document, Kubelet, MemoryBlock, QOSClass, Record
 
 MEMORY_MANAGER: Final = "memory manager"
 """The provider whose hints say nothing where nothing fits."""
@@ -94,6 +94,8 @@ class Explanation(
     """The fault of the kubelet that decided."""
     notes: Sequence[str] = ()
     """Wishes that were not binding and could not be met."""
+    kubelet: Kubelet | UnsetType = UNSET
+    """Whose answer it is; only from ``pinfold explain MANIFEST...``."""
     topology_manager_policy: str
     memory_manager_policy: str = "None"
     containers: Sequence[ExplainedContainer]

@@ -13,6 +13,7 @@ from pinfold.documents.records import (
     CPUs,
     Document,
     Isolation,
+    Kubelet,
     MemoryBlock,
     Policies,
     QOSClass,
@@ -185,6 +186,7 @@ class Plan(Document, frozen=True, kw_only=True):
     """Where a kubelet would place some pods on a machine."""
 
     machine: PlannedMachine
+    kubelet: Kubelet
     config: PlannedConfig
     pods: Sequence[PlannedPod]
     """In the order of their admission."""

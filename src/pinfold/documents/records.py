@@ -46,6 +46,28 @@ QOSClass: TypeAlias = Annotated[
 ]
 
 
+class Kubelet(Record, frozen=True, kw_only=True):
+    """The version of the kubelet whose answers are given."""
+
+    version: Annotated[
+        str, Meta(extra_json_schema={"pattern": r"^1\.\d+\.\d+$", "description": "such as 1.36.2"})
+    ]
+    source: Annotated[
+        str,
+        Meta(
+            extra_json_schema={
+                "enum": ["flag", "configuration", "record", "node", "capture", "default"]
+            }
+        ),
+    ]
+    """Who said so: ``--kubelet-version``, ``kubeletVersion`` of the section ``pinfold``, the
+    agent's record, a Node, a capture of the machine, or nobody."""
+    recorded: bool
+    """Whether its answers were seen; else they were read from proposals."""
+    remark: str | UnsetType = UNSET
+    """Where these are not the recorded answers of just this version."""
+
+
 class MemoryBlock(Record, frozen=True, kw_only=True):
     """Memory of one kind that the memory manager gave to a container."""
 

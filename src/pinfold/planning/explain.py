@@ -28,7 +28,7 @@ from pinfold.core.topology_manager.manager import AffinityDecision
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import explanation as form
 from pinfold.documents.move_plan import MAKE_ROOM
-from pinfold.planning.plan_document import memory_blocks
+from pinfold.planning.plan_document import kubelet_record, memory_blocks
 from pinfold.planning.planner import Planner, admission_order
 from pinfold.planning.quota_remedies import quota_remedies
 from pinfold.planning.remedies import find_remedies
@@ -293,6 +293,7 @@ def explain_document(planner: Planner, explanation: Explanation) -> form.Explana
         message=decision.message,
         kubelet_fault=None if decision.fault is None else decision.fault.slug,
         notes=decision.notes,
+        kubelet=kubelet_record(planner.config),
         topology_manager_policy=planner.config.topology_manager_policy,
         memory_manager_policy=planner.config.memory_manager_policy,
         containers=[_container_document(reason) for reason in explanation.containers],

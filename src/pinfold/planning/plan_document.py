@@ -13,12 +13,13 @@ from pinfold.admission.moves import rebalance_document, resize_document
 from pinfold.admission.quota import quota_use
 from pinfold.core.classes.names import class_of
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import is_recorded
 from pinfold.core.memory.memory import Block
 from pinfold.core.pod.pod import MEMORY
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
-from pinfold.documents.records import MemoryBlock
+from pinfold.documents.records import Kubelet, MemoryBlock
 from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
 
@@ -44,6 +45,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
             rcu_nocbs=str(machine.rcu_nocbs) or UNSET,
             notes=plan.planner.view.notes,
         ),
+        kubelet=kubelet_record(config),
         config=planned_config(config),
         pods=[_pod(pod, str(plan.pool), names, node) for pod in plan.pods],
         shared=str(plan.shared),
@@ -70,6 +72,17 @@ def planned_config(config: NodeConfig) -> form.PlannedConfig:
         topology_manager_policy_options=dict(config.topology_manager_policy_options),
         memory_manager_policy=config.memory_manager_policy,
         pinfold=UNSET if config.own is None else config.own.by_group,
+    )
+
+
+def kubelet_record(config: NodeConfig) -> Kubelet:
+    """Whose answers are given under a configuration."""
+    version = config.kubelet_version
+    return Kubelet(
+        version=version.full,
+        source=config.kubelet_version_from.value,
+        recorded=is_recorded(version),
+        remark=config.kubelet_version_remark or UNSET,
     )
 
 

@@ -88,6 +88,11 @@ def read_kernel(tree: Tree | None) -> Kernel:
     return Kernel(None if release is None else (int(release[1]), int(release[2])), cgroups)
 
 
+def read_kubelet_version(tree: Tree | None) -> str:  # noqa: ARG001 - none tells it yet
+    """The version of the kubelet, as a machine's files tell it; "" where they do not."""
+    return ""
+
+
 def kernel_files(tree: Tree) -> Iterator[tuple[str, str | None]]:
     """The same for a capture: the texts of files by path, None for a folder."""
     if (release := _RELEASE.match(tree.read(RELEASE) or "")) is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +10,8 @@ from msgspec.structs import replace
 
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_options
-from pinfold.cli.node import Request, load_config, load_request, placed_pods
+from pinfold.cli.kubelet_config import ConfigSource
+from pinfold.cli.node import Request, load_request, placed_pods
 from pinfold.cli.node_options import manifest_arguments, node_options, resize_option
 from pinfold.cli.output import (
     color_option,
@@ -111,7 +111,8 @@ def _compare(
     color: bool | None,
 ) -> None:
     config_file, resizes = other
-    config, notes = load_config(config_file, {})
+    source = ConfigSource.read(config_file, {})
+    config, notes = replace(source, asked=request.source.asked).config(request.told)
     with input_errors(MachineError, NodeError):
         known = request.planner
         planner = Planner(
@@ -131,7 +132,7 @@ def _compare(
     from pinfold.cli.views.compare import compare_view  # noqa: PLC0415 - 0.8 ms
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415 - 0.8 ms
 
-    names = (request.config_name, Path(config_file).name)
+    names = (request.source.name, source.name)
     sides = (plan_document(before, request.notes), plan_document(after, notes))
     view = compare_view(*sides, (planned_on(before), planned_on(after)), names)
     text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from pinfold.cli.views.node import ENDED, alignment
+from pinfold.cli.views.node import ENDED, alignment, kubelet_words
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.control import LoadDrivenContainer
@@ -42,13 +42,17 @@ def explain_view(
         topology: the machine, where it is at hand: then it is told where CPUs were taken.
     """
     ended = explanation.ended or None
+    policy = policy or alignment(
+        explanation.topology_manager_policy, explanation.memory_manager_policy
+    )
+    if explanation.kubelet:
+        policy = f"{kubelet_words(explanation.kubelet)} · {policy}"
     words = () if ended is None else (ended.reason or ended.phase, ended.message)
     return ExplainView(
         pod=f"{explanation.namespace}/{explanation.name}",
         qos=explanation.qos,
         admitted=explanation.admitted,
-        policy=policy
-        or alignment(explanation.topology_manager_policy, explanation.memory_manager_policy),
+        policy=policy,
         reason=explanation.reason,
         message=explanation.message,
         containers=tuple(_container(one, topology) for one in explanation.containers),

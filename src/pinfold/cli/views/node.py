@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from pinfold.core.kubelet.own_policies import OwnPolicies, in_words
+from pinfold.core.kubelet.versions import told_version
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.plan import PlannedContainer, PlannedPod, QuotaUse
-from pinfold.documents.records import Policies
+from pinfold.documents.records import Kubelet, Policies
 from pinfold.documents.status import Container, Pod
 from pinfold.render.node_map import POOL, Owner
 from pinfold.render.plan_view import POD_POOL, extras
@@ -151,6 +152,13 @@ def policies(config: Policies, memory: str, scope: str = "") -> str:
         f" ({', '.join(options)})" if options else ""
     )
     return f"{cpu} · {alignment(config.topology_manager_policy, memory, scope)}"
+
+
+def kubelet_words(kubelet: Kubelet) -> str:
+    """``kubelet 1.36``; with the patch where another one is meant than that of the line."""
+    version = told_version(kubelet.version).version
+    shown = version.shown if version.full == kubelet.version else kubelet.version
+    return f"kubelet {shown}"
 
 
 def alignment(policy: str, memory: str, scope: str = "") -> str:

@@ -10,6 +10,7 @@ from pinfold.cli.views.node import (
     besides,
     bubble_lines,
     idle_siblings,
+    kubelet_words,
     of_pod,
     owner_key,
     pod_owners,
@@ -64,13 +65,14 @@ def plan_view(
 ) -> PlanView:
     """A plan as a picture: the node map, the pods, the sets; its notes stand below it."""
     config = plan.config
+    policy = policies(config, config.memory_manager_policy, config.topology_manager_scope)
     drawn = number_owners(pod_owners(plan.pods)) if owners is None else owners
     keys = {owner.key for owner in drawn}
     shared, reserved = CPUSet.parse(plan.pool or plan.shared), CPUSet.parse(plan.reserved)
     idle = idle_siblings(plan.pods)
     return PlanView(
         title=title or plan.machine.name,
-        subtitle=policies(config, config.memory_manager_policy, config.topology_manager_scope),
+        subtitle=f"{kubelet_words(plan.kubelet)} · {policy}",
         node_map=machine_map(
             on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved, idle=idle
         ),

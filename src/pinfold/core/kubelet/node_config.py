@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import gate_enabled
@@ -17,7 +18,12 @@ from pinfold.core.kubelet.own_policies import (
     OwnPolicies,
     ParkingOptions,
 )
-from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion, VersionSource
+from pinfold.core.kubelet.versions import (
+    DEFAULT_VERSION,
+    KubeletVersion,
+    NamedVersion,
+    VersionSource,
+)
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
 from pinfold.core.values.cpuset import CPUSet
 
@@ -67,8 +73,19 @@ class NodeConfig(Struct, frozen=True):
     """Whose rules hold: those of the kubelet that is configured so."""
     kubelet_version_from: VersionSource = VersionSource.DEFAULT
     """Who said so."""
+    kubelet_version_remark: str = ""
+    """What is to be said of it; "" where these are the recorded answers of just this version."""
     own: OwnPolicies | None = None
     """None for a kubelet, and where the file has no section ``pinfold``."""
+
+    def of_version(self, named: NamedVersion, source: VersionSource) -> NodeConfig:
+        """The same under the rules of a version that somebody named."""
+        return replace(
+            self,
+            kubelet_version=named.version,
+            kubelet_version_from=source,
+            kubelet_version_remark=named.remark,
+        )
 
     def gate(self, name: str) -> bool:
         """Whether a feature gate is on, in this version and as set; see :func:`.gate_enabled`."""

@@ -30,6 +30,8 @@ class NodeObject(Struct, frozen=True):
     unschedulable: bool = False
     creation_timestamp: str | None = None
     taints: tuple[Taint, ...] = ()
+    kubelet_version: str = ""
+    """As its kubelet tells it, such as ``v1.36.2``; "" where nobody does."""
 
 
 def node_from_api(manifest: Mapping[str, Any]) -> NodeObject:
@@ -41,6 +43,7 @@ def node_from_api(manifest: Mapping[str, Any]) -> NodeObject:
     metadata = mapping(manifest.get("metadata"), "metadata")
     spec = mapping(manifest.get("spec"), "spec")
     status = mapping(manifest.get("status"), "status")
+    info = mapping(status.get("nodeInfo"), "status.nodeInfo")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     name = text_of(metadata.get("name"), "metadata.name") or ""
     for problem in refused(name, subdomain_problems, "metadata.name"):
@@ -52,4 +55,5 @@ def node_from_api(manifest: Mapping[str, Any]) -> NodeObject:
         flag(spec.get("unschedulable"), "spec.unschedulable"),
         text_of(metadata.get("creationTimestamp"), "metadata.creationTimestamp"),
         taints_from_api(spec.get("taints"), "spec.taints"),
+        text_of(info.get("kubeletVersion"), "status.nodeInfo.kubeletVersion") or "",
     )

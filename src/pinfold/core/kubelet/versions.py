@@ -32,6 +32,12 @@ class KubeletVersion(Struct, frozen=True, order=True):
         return f"1.{self.minor}"
 
     @property
+    def shown(self) -> str:
+        """The line, and the patch where another one is meant than that of the line: ``1.35.2``."""
+        usual = any(one.version == self for one in RELEASES)
+        return str(self) if usual else self.full
+
+    @property
     def full(self) -> str:
         """With the patch: ``1.36.2``."""
         return f"1.{self.minor}.{self.patch}"
@@ -121,6 +127,25 @@ def named_version(text: str) -> NamedVersion:
     return NamedVersion(
         version, f"what is known of kubelet {release.version} was read from proposals, not recorded"
     )
+
+
+def told_version(text: str) -> NamedVersion:
+    """Read a version that a node tells of itself: there are nodes of all ages.
+
+    Of an older one than all that are known the oldest is answered for, of what is no version the
+    default; the remark says so.
+    """
+    try:
+        return named_version(text)
+    except KubeletVersionError as error:
+        old = _TEXT.fullmatch(text.strip()) is not None
+        version = OLDEST if old else DEFAULT_VERSION
+        return NamedVersion(version, f"{error}: these are the answers of {version}")
+
+
+def is_recorded(version: KubeletVersion) -> bool:
+    """Whether the answers of a version's line were seen; else they were read from proposals."""
+    return any(one.is_recorded and one.version.minor == version.minor for one in RELEASES)
 
 
 class ByVersion(Struct, Generic[T], frozen=True):

@@ -1,0 +1,79 @@
+"""The configuration that a plan is asked under: a file, flags, and the version of the kubelet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from pinfold.cli.output import input_errors
+from pinfold.config.kubelet import ConfigError, config_notes, kubelet_config, read_fields
+from pinfold.config.settings import SettingError, override
+from pinfold.config.values import AGENT_SECTION
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_object import NodeObject
+from pinfold.core.kubelet.versions import NamedVersion, VersionSource, told_version
+
+
+class ConfigSource(Struct, frozen=True):
+    """A KubeletConfiguration file as it is written, if any, and the flags that win over it."""
+
+    path: str | None
+    fields: Mapping[Any, Any]
+    flags: Mapping[str, Any]
+    asked: NamedVersion | None = None
+    """``--kubelet-version``."""
+
+    @classmethod
+    def read(cls, path: str | None, flags: Mapping[str, Any]) -> ConfigSource:
+        """Read the file; exits with one line if it is no configuration."""
+        with input_errors(ConfigError):
+            fields = {} if path is None else read_fields(path)
+        return cls(path, fields, flags, flags.get("kubelet_version"))
+
+    @property
+    def name(self) -> str:
+        """A short one, for a picture."""
+        return "as configured" if self.path is None else Path(self.path).name
+
+    @property
+    def has_section(self) -> bool:
+        """Whether it is of an agent, too."""
+        return AGENT_SECTION in self.fields
+
+    def config(self, told: NodeConfig | None = None) -> tuple[NodeConfig, tuple[str, ...]]:
+        """The node's configuration, and notes on what was passed over; exits with one line.
+
+        ``told`` has the version of the kubelet where something tells it; ``--kubelet-version`` and
+        the file win over that.
+        """
+        base = told or NodeConfig()
+        if self.asked is not None:
+            base = base.of_version(self.asked, VersionSource.FLAG)
+        with input_errors(ConfigError, SettingError):
+            if self.path is None:
+                config = override(base, self.flags)
+                notes = config_notes(config)
+            else:
+                loaded = kubelet_config(self.fields, self.path, base)
+                config = override(loaded.config, self.flags)
+                notes = (*loaded.notes, *config_notes(config, loaded.config))
+        return config, (*filter(None, (config.kubelet_version_remark,)), *notes)
+
+
+def told_by(node: NodeObject | None, captured: str = "") -> NodeConfig:
+    """What a Node object tells of its kubelet's version, else a capture of the machine."""
+    if node is not None and node.kubelet_version:
+        return NodeConfig().of_version(told_version(node.kubelet_version), VersionSource.NODE)
+    if captured:
+        return NodeConfig().of_version(told_version(captured), VersionSource.CAPTURE)
+    return NodeConfig()
+
+
+def meant_node(nodes: Iterable[NodeObject], machine: str) -> NodeObject | None:
+    """The Node that a plan of one machine is about: that of its name, or the only one."""
+    every = tuple(nodes)
+    named = [one for one in every if one.name == machine]
+    return named[0] if named else every[0] if len(every) == 1 else None
