@@ -57,6 +57,9 @@ Here Pinfold differs on purpose, in `plan` as in an agent unless said otherwise.
   order of a Go map. Pinfold takes the first in natural order of the ids: `gpu-2` before `gpu-10`.
 - **What plugins would rather give away** (`GetPreferredAllocation`). An agent asks them as the
   kubelet does. A plan has nobody to ask, and takes the first devices.
+- **Devices of pods with CPUs as a whole.** With `PodLevelResourceManagers` and scope `pod` the
+  kubelet gives no devices at the admission, but when the containers are created; one for which
+  there are none fails then. Pinfold gives them at the admission, and refuses the pod.
 - **Extended resources that no plugin offers.** The kubelet admits pods that ask for them, and
   leaves it to the scheduler to count them; so does a plan. An agent that runs pods itself has no
   scheduler before it and refuses them: `OutOfexample.com/gpu`.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pinfold.core.cpu.choice import ReservationError
 from pinfold.core.cpu.static_policy import (
     PodTransaction,
-    ReservationError,
     SMTAlignmentError,
     StaticPolicy,
 )
 from pinfold.core.kubelet.faults import CPUS_NOT_FREE, UpstreamFaultError
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.policy_options import PolicyOptionError, StaticPolicyOptions
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.api import pod_from_api
@@ -25,7 +26,10 @@ GATES = {"CPUManagerPolicyAlphaOptions": True, "CPUManagerPolicyBetaOptions": Tr
 
 def claims(case: Case) -> bool:
     """A static policy with steps to walk, or a state to give hints for."""
-    return "tm_policy" in case and ("steps" in case or "pod_hints" in case.get("want", {}))
+    if "tm_policy" not in case:
+        return False
+    asks_for_hints = case.get("kind") == "cpu_hints" or "pod_hints" in case.get("want", {})
+    return "steps" in case or asks_for_hints
 
 
 def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:
@@ -47,6 +51,7 @@ def _policy(case: Case, topology: CPUTopology) -> StaticPolicy:
         reserved_count=case["reserved_count"],
         reserved_cpus=CPUSet.parse(case["reserved_cpus"]),
         topology_manager_policy=case["tm_policy"],
+        pod_level=case.get("gates", {}).get(POD_LEVEL_RESOURCE_MANAGERS, False),
     )
 
 
@@ -68,6 +73,7 @@ def _pod(fields: dict[str, Any]) -> Pod:
             "spec": {
                 "initContainers": [container(c) for c in fields.get("init", [])],
                 "containers": [container(c) for c in fields["containers"]],
+                **{key: fields[key] for key in ("resources",) if key in fields},
             },
         }
     )
@@ -167,7 +173,9 @@ def _hints(case: Case, policy: StaticPolicy) -> dict[str, Any]:
     assigned = {
         name: CPUSet.parse(cpus).mask for name, cpus in case["assignments"].get(pod.uid, {}).items()
     }
-    transaction = PodTransaction(pod.uid, CPUSet.parse(case["default"]).mask, assigned)
+    bubble = CPUSet.parse(case.get("pod_assignments", {}).get(pod.uid, ""))
+    default = CPUSet.parse(case["default"])
+    transaction = PodTransaction(pod.uid, default.mask, assigned, bubble=bubble.mask)
     for name in case["pre_allocate"] or []:
         try:
             policy.allocate(transaction, pod, _find(pod, name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.policy_options import PolicyOptionError
 from pinfold.core.topology_manager.hints import (
     AllocationError,
@@ -97,7 +98,13 @@ def _replay_scope(case: Case) -> Outcome:
     calls: list[str] = []
     providers = [RecordedProvider(spec, calls) for spec in case["providers"]]
     names = [*(case["init_containers"] or ()), *(case["containers"] or ())]
-    result = manager.admit(case["id"], [RecordedContainer(name) for name in names], providers)
+    gate = case.get("gates", {}).get(POD_LEVEL_RESOURCE_MANAGERS, False)
+    result = manager.admit(
+        case["id"],
+        [RecordedContainer(name) for name in names],
+        providers,
+        pod_level=gate and case["pod_level"],
+    )
     got = (*_verdict(result), calls, _affinities(result, names))
     want = (
         case["admit"],
@@ -175,3 +182,10 @@ class RecordedProvider:
         failure = (self.spec["allocate_fails"] or {}).get(container.name)
         if failure is not None:
             raise RecordedAllocationError(failure)
+
+    def allocate_pod(self, pod: str, affinity: TopologyHint) -> None:
+        """Note the call; fail where the recorded provider failed."""
+        del pod, affinity
+        self.calls.append(f"{self.spec['name']}:<pod>")
+        if self.spec["allocate_pod_fails"]:
+            raise RecordedAllocationError(self.spec["allocate_pod_fails"])

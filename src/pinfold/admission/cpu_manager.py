@@ -154,6 +154,14 @@ class CPUManager:
         self.parked &= ~claim
         self.allocations[name] = allocation
 
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Give the pod its CPUs as a whole, if it is to have any; raises AllocationError."""
+        view = self._view(self._hinted or self._show(self._asked_by_all(pod)))
+        given = self.policy.allocate_pod(view, pod, affinity)
+        if given is not None:
+            self.transaction = view
+            self.allocations.update(given.containers)
+
     def _asked(self, pod: Pod, container: Container) -> Asked:
         name = container.name
         count = 0 if name in self.transaction.assigned else exclusive_requests(pod).get(name, 0)

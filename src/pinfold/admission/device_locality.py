@@ -56,6 +56,9 @@ class GivenDevices:
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Nothing: the kubelet has."""
 
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Nothing: the kubelet has."""
+
     def _hints(self, containers: Iterable[Container]) -> dict[str, list[TopologyHint] | None]:
         places: dict[str, list[int]] = {}
         for container in containers:

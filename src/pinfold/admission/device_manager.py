@@ -120,6 +120,14 @@ class DeviceManager:
             before = self._reusable.get(resource, 0)
             self._reusable[resource] = before | mask if ends_before_others else before & ~mask
 
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Give each container its devices, as :meth:`allocate`.
+
+        A kubelet gives them when the containers are created, with the same affinity.
+        """
+        for container in pod.all_containers:
+            self.allocate(pod, container, affinity)
+
     def _begin(self, pod: Pod) -> None:
         if self._pod_uid is None:
             self._pod_uid = pod.uid

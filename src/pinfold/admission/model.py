@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.isolation import Isolation
 from pinfold.admission.smt_isolation import SMTIsolation
+from pinfold.core.cpu.choice import ReservationError
 from pinfold.core.cpu.hints import MAX_HINT_NODES
-from pinfold.core.cpu.static_policy import ReservationError, StaticPolicy
+from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.policy import nodes_with_devices
 from pinfold.core.devices.table import DeviceTable

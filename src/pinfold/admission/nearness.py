@@ -256,6 +256,11 @@ class Nearness:
                 f"{PREFERRED} instead of {REQUIRED}",
             )
 
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Refuse what the required wish of one of the containers forbids; raises UnmetWishError."""
+        for container in pod.all_containers:
+            self.allocate(pod, container, affinity)
+
     def _hints(self, nodes: int) -> list[TopologyHint]:
         """The hints for a set of nodes.
 

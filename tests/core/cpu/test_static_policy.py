@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.core.cpu.choice import ReservationError
 from pinfold.core.cpu.static_policy import (
     PodTransaction,
-    ReservationError,
     SMTAlignmentError,
     StaticPolicy,
 )

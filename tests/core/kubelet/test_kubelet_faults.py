@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from pinfold.core.cpu.allocation import take_packed
 from pinfold.core.cpu.distribution import take_distributed
 from pinfold.core.kubelet.faults import (
+    BUBBLE_LEAKS,
+    BUBBLE_TWICE,
     COMBINATION_OVERWRITTEN,
     CPUS_NOT_FREE,
     DISTRIBUTION_HANGS,
@@ -153,6 +155,8 @@ def test_rules_are_the_faults_and_nothing_else() -> None:
         COMBINATION_OVERWRITTEN.slug,
         MEMORY_WRAPS_AROUND.slug,
         NO_MEMORY_REFUSED.slug,
+        BUBBLE_LEAKS.slug,
+        BUBBLE_TWICE.slug,
     }
     averages = replace(SOUND, average_sizes=True)
     topology = machine("1s4n16c2t")

@@ -15,38 +15,15 @@ from pinfold.core.pod.pod_level import (
     memory_shortage,
     takes_part,
 )
-from pinfold.core.values.quantity import Quantity
+from tests.scenes.pod_level_pods import container, resources, whole_pod
 
 MIB = 1 << 20
 
 
-def resources(cpu: str = "", memory: str = "", **more: str) -> Resources:
-    given = {"cpu": cpu, "memory": memory} | {k.replace("_", "-"): v for k, v in more.items()}
-    return {name: Quantity.parse(text) for name, text in given.items() if text}
-
-
-def container(name: str, cpu: str = "", memory: str = "", *, sidecar: bool = False) -> Container:
-    asked = resources(cpu, memory)
-    return Container(name, asked, asked, "Always" if sidecar else None)
-
-
-def pod(
-    cpu: str, memory: str, *containers: Container, init: tuple[Container, ...] = (), **more: str
-) -> Pod:
-    whole = resources(cpu, memory, **more)
-    return Pod(
-        "u",
-        "p",
-        init_containers=init,
-        containers=containers,
-        resources=PodResources(whole, whole),
-    )
-
-
 def test_a_pod_takes_part_when_it_is_guaranteed_as_a_whole() -> None:
-    assert takes_part(pod("2", "1Gi", container("c")))
+    assert takes_part(whole_pod("2", "1Gi", container("c")))
     assert not takes_part(Pod("u", "p", containers=(container("c", "1", "1Gi"),)))
-    assert not takes_part(pod("2", "", container("c")))
+    assert not takes_part(whole_pod("2", "", container("c")))
     assert not takes_part(Pod("u", "p", resources=PodResources()))
 
 
@@ -74,10 +51,10 @@ def test_exclusive_are_equal_requests_and_limits_of_cpu_and_memory(
 
 
 def test_the_budget_is_what_the_pod_asks_for_as_a_whole() -> None:
-    asked = pod("3", "1Gi", container("c", "7", "9Gi"), hugepages_2Mi="4Mi")
+    asked = whole_pod("3", "1Gi", container("c", "7", "9Gi"), hugepages_2Mi="4Mi")
     assert cpu_budget(asked) == 3
     assert memory_budget(asked) == {"hugepages-2Mi": 4 * MIB, "memory": 1024 * MIB}
-    assert cpu_budget(pod("3500m", "1Gi")) == 0
+    assert cpu_budget(whole_pod("3500m", "1Gi")) == 0
     assert cpu_budget(Pod("u", "p")) == 0
     assert memory_budget(Pod("u", "p")) == {}
 
@@ -89,14 +66,14 @@ NOTHING_FOR_INIT = "pod has shared init containers but no cpus available for the
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (pod("4", "1Gi", container("a", "2", "1Mi"), container("b", "2", "1Mi")), None),
-        (pod("4", "1Gi", container("a", "3", "1Mi"), container("s")), None),
-        (pod("4", "1Gi", container("a", "4", "1Mi"), container("s")), EMPTY_POOL),
-        (pod("4", "1Gi", container("a", "5", "1Mi"), container("s")), EMPTY_POOL),
-        (pod("4", "1Gi", container("a", "5", "1Mi")), None),
-        (pod("3500m", "1Gi", container("a", "4", "1Mi"), container("s")), None),
+        (whole_pod("4", "1Gi", container("a", "2", "1Mi"), container("b", "2", "1Mi")), None),
+        (whole_pod("4", "1Gi", container("a", "3", "1Mi"), container("s")), None),
+        (whole_pod("4", "1Gi", container("a", "4", "1Mi"), container("s")), EMPTY_POOL),
+        (whole_pod("4", "1Gi", container("a", "5", "1Mi"), container("s")), EMPTY_POOL),
+        (whole_pod("4", "1Gi", container("a", "5", "1Mi")), None),
+        (whole_pod("3500m", "1Gi", container("a", "4", "1Mi"), container("s")), None),
         (
-            pod(
+            whole_pod(
                 "4",
                 "1Gi",
                 container("a", "2", "1Mi"),
@@ -105,11 +82,11 @@ NOTHING_FOR_INIT = "pod has shared init containers but no cpus available for the
             None,
         ),
         (
-            pod("2", "1Gi", container("a", "2", "1Mi"), init=(container("s", sidecar=True),)),
+            whole_pod("2", "1Gi", container("a", "2", "1Mi"), init=(container("s", sidecar=True),)),
             EMPTY_POOL,
         ),
         (
-            pod(
+            whole_pod(
                 "2",
                 "1Gi",
                 container("a"),
@@ -118,7 +95,7 @@ NOTHING_FOR_INIT = "pod has shared init containers but no cpus available for the
             NOTHING_FOR_INIT,
         ),
         (
-            pod(
+            whole_pod(
                 "2",
                 "1Gi",
                 init=(container("i"), container("side", "2", "1Mi", sidecar=True)),
@@ -133,11 +110,11 @@ def test_a_pod_is_unsound_when_who_shares_would_have_no_cpu(asked: Pod, why: str
 
 
 def test_memory_is_judged_kind_by_kind() -> None:
-    asked = pod("4", "2Mi", container("a", "2", "2Mi"), container("s"), hugepages_2Mi="4Mi")
+    asked = whole_pod("4", "2Mi", container("a", "2", "2Mi"), container("s"), hugepages_2Mi="4Mi")
     assert memory_shortage(asked) == {
         "memory": "pod rejected, sum of exclusive container memory requests equals pod budget, "
         "leaving no memory for shared containers"
     }
-    fraction = pod("4", "2Mi", container("a", "1500m", "2Mi"))
+    fraction = whole_pod("4", "2Mi", container("a", "1500m", "2Mi"))
     assert memory_shortage(fraction) == {}, "a fraction of a CPU shares CPUs, and no memory"
     assert cpu_shortage(fraction) is None

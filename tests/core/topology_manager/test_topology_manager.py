@@ -16,6 +16,7 @@ from pinfold.core.kubelet.policy_options import PolicyOptionError
 from pinfold.core.kubelet.versions import V1_34, V1_35
 from pinfold.core.topology_manager.hints import (
     AllocationError,
+    EmptyPodSharedPoolError,
     NUMAInfo,
     ResourceHints,
     TopologyHint,
@@ -59,6 +60,11 @@ class Provider:
         if container.name == self.fails_for:
             raise AllocationError("not enough cpus available to satisfy request")
         self.allocated.append((container.name, affinity))
+
+    def allocate_pod(self, pod: str, affinity: TopologyHint) -> None:
+        if self.fails_for == pod:
+            raise EmptyPodSharedPoolError("nothing is left")
+        self.allocated.append((pod, affinity))
 
 
 def manager(policy: str, scope: str = "container", numa: NUMAInfo = TWO_NODES) -> TopologyManager:
@@ -109,6 +115,42 @@ def test_pod_scope_decides_once() -> None:
     )
     assert [decision.container for decision in result.decisions] == [None]
     assert list(result.affinity) == ["a", "b"]
+
+
+def test_a_pod_with_pod_level_resources_is_given_its_share_once() -> None:
+    first, second = Provider("cpu", (LEFT, BOTH)), Provider("memory", (LEFT, RIGHT))
+    containers = [Container("init"), Container("app")]
+    result = manager("restricted", "pod").admit("pod", containers, [first, second], pod_level=True)
+    hint = TopologyHint(LEFT, preferred=True)
+    assert result.affinity == {"init": hint, "app": hint}
+    assert (first.allocated, second.allocated) == ([("pod", hint)], [("pod", hint)])
+    by_container = manager("restricted").admit("pod", containers, [first], pod_level=True)
+    assert by_container.admitted
+    assert [name for name, _ in first.allocated] == ["pod", "init", "app"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [("pod", "under pod-scope topology manager"), ("container", "with a container-level topology")],
+)
+def test_pods_with_pod_level_resources_are_refused_in_other_words(scope: str, words: str) -> None:
+    providers = [Provider("cpu", (LEFT,)), Provider("memory", (RIGHT,))]
+    result = manager("restricted", scope).admit(
+        "pod", [Container("app")], providers, pod_level=True
+    )
+    assert (result.admitted, result.reason) == (False, "TopologyAffinityError")
+    assert words in (result.message or "")
+    assert providers[0].allocated == []
+
+
+def test_a_failed_allocation_of_a_whole_pod_says_who_failed() -> None:
+    providers = [Provider("cpu", (LEFT,)), Provider("memory", (LEFT,), fails_for="pod")]
+    result = manager("best-effort", "pod").admit(
+        "pod", [Container("app")], providers, pod_level=True
+    )
+    assert (result.reason, result.message) == ("EmptyPodSharedPoolError", "nothing is left")
+    assert (result.failed_container, result.failed_provider) == (None, 1)
+    assert list(result.affinity) == ["app"]
 
 
 @pytest.mark.parametrize(("scope", "failed"), [("container", "a"), ("pod", None)])

@@ -11,22 +11,24 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from pinfold.core.cpu.allocation import Step, take_packed
-from pinfold.core.cpu.distribution import take_distributed
+from pinfold.core.cpu.allocation import Step
+from pinfold.core.cpu.bubble import divide, shared_pool
+from pinfold.core.cpu.choice import choose, choose_reserved, cores_of_reserved
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus, sockets_of_nodes
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.kubelet.policy_options import StaticPolicyOptions
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.pod import Container, Pod, guaranteed_cpus, pod_guaranteed_cpus
-from pinfold.core.topology_manager.hints import AllocationError, TopologyHint
+from pinfold.core.pod.pod_level import cpu_budget, cpu_shortage, exclusive_cpus, takes_part
+from pinfold.core.topology_manager.hints import (
+    AllocationError,
+    EmptyPodSharedPoolError,
+    TopologyHint,
+)
 from pinfold.core.values.cpuset import CPUSet
 
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
 """The admission reason under ``full-pcpus-only``."""
-
-
-class ReservationError(ValueError):
-    """The reserved CPUs cannot be had; a kubelet does not start."""
 
 
 class SMTAlignmentError(AllocationError):
@@ -44,6 +46,7 @@ class PodTransaction(Struct):
         assigned: the pod's containers and their exclusive CPUs (bitmasks).
         reusable: bitmask of CPUs of finished init containers that later ones may take over.
         idle: the siblings that stay idle for those of the containers that are SMT-isolated.
+        bubble: bitmask of the CPUs that the pod has as a whole; 0: none.
     """
 
     pod_uid: str
@@ -51,6 +54,7 @@ class PodTransaction(Struct):
     assigned: dict[str, int] = field(default_factory=dict)
     reusable: int = 0
     idle: dict[str, int] = field(default_factory=dict)
+    bubble: int = 0
 
 
 class CPUAllocation(Struct, frozen=True):
@@ -69,6 +73,24 @@ class CPUAllocation(Struct, frozen=True):
         return self.cpus if self.idle is None else self.cpus | self.idle
 
 
+class PodAllocation(Struct, frozen=True):
+    """What a pod was given as a whole.
+
+    Attributes:
+        bubble: all of it.
+        pool: the pod shared pool, on which its containers without a part of their own run.
+        containers: what each of them runs on: its own part, or a pool.
+        not_free: as of :class:`CPUAllocation`.
+        steps: how the bubble was chosen.
+    """
+
+    bubble: CPUSet
+    pool: CPUSet
+    containers: dict[str, CPUAllocation]
+    not_free: CPUSet
+    steps: tuple[Step, ...]
+
+
 class StaticPolicy(Struct, frozen=True):
     """The static policy on one machine; build it with :meth:`create`."""
 
@@ -78,6 +100,8 @@ class StaticPolicy(Struct, frozen=True):
     reserved_cores: CPUSet
     """The reserved CPUs with their siblings."""
     rules: AllocationRules = KUBELET
+    pod_level: bool = False
+    """Whether pods are served by their pod-level resources (gate ``PodLevelResourceManagers``)."""
 
     @classmethod
     def create(  # noqa: PLR0913 - what a kubelet is configured with
@@ -89,6 +113,7 @@ class StaticPolicy(Struct, frozen=True):
         reserved_cpus: CPUSet | None = None,
         topology_manager_policy: str = "none",
         rules: AllocationRules = KUBELET,
+        pod_level: bool = False,
     ) -> StaticPolicy:
         """Choose and check the reserved CPUs (upstream ``NewStaticPolicy``).
 
@@ -99,28 +124,16 @@ class StaticPolicy(Struct, frozen=True):
             reserved_cpus: the explicit set (``reservedSystemCPUs``), which must have that size.
             topology_manager_policy: for the options that depend on it.
             rules: the kubelet's allocation, or the sound one.
+            pod_level: whether the gate ``PodLevelResourceManagers`` is on.
 
         Raises:
             PolicyOptionError: an option that does not fit the machine.
             ReservationError: reserved CPUs that do not exist or are too few.
         """
         options.check(topology, topology_manager_policy)
-        reserved = reserved_cpus or _choose_reserved(topology, options, reserved_count, rules)
-        if len(reserved) != reserved_count:
-            raise ReservationError(
-                "[cpumanager] unable to reserve the required amount of CPUs "
-                f"(size of {reserved} did not equal {reserved_count})"
-            )
-        cores = 0
-        for cpu in reserved:
-            row = topology.by_cpu.get(cpu)
-            if row is None:
-                raise ReservationError(
-                    "[cpumanager] unable to build the reserved physical CPUs from the reserved "
-                    f"set: unknown CPU ID: {cpu}"
-                )
-            cores |= topology.cores[row.core]
-        return cls(topology, options, reserved, CPUSet.from_mask(cores), rules)
+        reserved = reserved_cpus or choose_reserved(topology, options, reserved_count, rules)
+        cores = cores_of_reserved(topology, reserved, reserved_count)
+        return cls(topology, options, reserved, cores, rules, pod_level)
 
     @property
     def assignable(self) -> CPUSet:
@@ -137,6 +150,16 @@ class StaticPolicy(Struct, frozen=True):
         """The CPUs per core that ``full-pcpus-only`` goes by."""
         return self.topology.cpus_per_core
 
+    def serves_whole(self, pod: Pod) -> bool:
+        """Whether a pod is served by its pod-level resources."""
+        return self.pod_level and takes_part(pod)
+
+    def exclusive_cpus(self, pod: Pod, container: Container) -> int:
+        """The exclusive CPUs that a container is to get; 0: it shares."""
+        if not pod.has_pod_level_resources:
+            return guaranteed_cpus(pod, container)
+        return exclusive_cpus(container) if self.serves_whole(pod) else 0
+
     def container_hints(
         self, transaction: PodTransaction, pod: Pod, container: Container
     ) -> list[TopologyHint] | None:
@@ -144,8 +167,8 @@ class StaticPolicy(Struct, frozen=True):
 
         None is no opinion (the container uses the shared pool); an empty list is "impossible".
         """
-        requested = guaranteed_cpus(pod, container)
-        if requested == 0 or pod.has_pod_level_resources:
+        requested = self.exclusive_cpus(pod, container)
+        if requested == 0:
             return None
         allocated = transaction.assigned.get(container.name)
         if allocated is None:
@@ -155,16 +178,25 @@ class StaticPolicy(Struct, frozen=True):
         return self._hints(allocated, 0, requested)
 
     def pod_hints(self, transaction: PodTransaction, pod: Pod) -> list[TopologyHint] | None:
-        """The NUMA affinities that could serve the whole pod (topology manager scope pod)."""
-        requested = pod_guaranteed_cpus(pod)
-        if requested == 0 or pod.has_pod_level_resources:
+        """The NUMA affinities that could serve the whole pod (topology manager scope pod).
+
+        Those of a pod that is served by its pod-level resources are for its budget, and none where
+        it is unsound.
+        """
+        requested = self._pod_cpus(pod)
+        if requested == 0:
             return None
+        if pod.has_pod_level_resources:
+            if cpu_shortage(pod):
+                return []
+            if transaction.bubble and not self.rules.allocates_pods_again:
+                return self._hints(transaction.bubble, 0, requested)
         assigned = 0
         for container in (*pod.init_containers, *pod.containers):
             allocated = transaction.assigned.get(container.name)
             if allocated is None:
                 continue
-            if allocated.bit_count() != guaranteed_cpus(pod, container):
+            if allocated.bit_count() != self.exclusive_cpus(pod, container):
                 return []
             assigned |= allocated
         if assigned.bit_count() == requested:
@@ -194,8 +226,8 @@ class StaticPolicy(Struct, frozen=True):
             AllocationError: there are not enough CPUs.
             UpstreamFaultError: the kubelet would never return.
         """
-        requested = guaranteed_cpus(pod, container)
-        if requested == 0 or pod.has_pod_level_resources:
+        requested = self.exclusive_cpus(pod, container)
+        if requested == 0:
             return None
         if self.options.full_pcpus_only:
             self._check_smt_alignment(transaction, requested)
@@ -211,22 +243,83 @@ class StaticPolicy(Struct, frozen=True):
             )
         steps: list[Step] = []
         free = self._available(transaction) | transaction.reusable
-        taken = 0
-        if affinity is not None and affinity.mask is not None:
-            aligned = self._aligned_cpus(affinity.mask, free)
-            taken = self._take(aligned, min(requested, aligned.bit_count()), steps)
-        taken |= self._take(free & ~taken, requested - taken.bit_count(), steps)
+        taken = self._take_within(affinity, free, requested, steps)
         transaction.default &= ~taken
         transaction.assigned[container.name] = taken
         _update_reusable(transaction, pod, container, taken)
-        return CPUAllocation(CPUSet.from_mask(taken), CPUSet.from_mask(taken & ~free), tuple(steps))
+        return _allocation(taken, free, steps)
+
+    def allocate_pod(
+        self, transaction: PodTransaction, pod: Pod, affinity: TopologyHint | None = None
+    ) -> PodAllocation | None:
+        """Give a pod its CPUs as a whole, and divide them among its containers.
+
+        None where it is not served so, or its budget is no whole number of CPUs: all of it is on
+        the shared pool.  The transaction is changed only on success, by the kubelet's rules also
+        where the parts do not fit the bubble.  The arguments are as of :meth:`allocate`.
+
+        Raises:
+            EmptyPodSharedPoolError: the pod is unsound.
+            SMTAlignmentError: whole cores were asked for and cannot be given.
+            AllocationError: there are not enough CPUs, on the node or in the budget.
+            UpstreamFaultError: the kubelet would never return.
+        """
+        requested = cpu_budget(pod) if self.serves_whole(pod) else 0
+        if requested == 0:
+            return None
+        if transaction.bubble and not self.rules.allocates_pods_again:
+            return _present(transaction, pod)
+        if shortage := cpu_shortage(pod):
+            raise EmptyPodSharedPoolError(shortage)
+        if self.options.full_pcpus_only:
+            self._check_smt_alignment(transaction, requested)
+        steps: list[Step] = []
+        free = self._available(transaction) | transaction.reusable
+        bubble = self._take_within(affinity, free, requested, steps)
+        if self.rules.leaks_bubbles:
+            transaction.default &= ~bubble
+            transaction.bubble = bubble
+        given: dict[str, CPUAllocation] = {}
+
+        def take(name: str, left: int, count: int) -> int:
+            chosen: list[Step] = []
+            part = self._take_within(affinity, left, count, chosen)
+            given[name] = _allocation(part, left, chosen)
+            return part
+
+        division = divide(pod, bubble, take)
+        for name, part in division.parts.items():
+            given.setdefault(name, _allocation(part, part, []))
+        transaction.default &= ~bubble
+        transaction.bubble, transaction.assigned = bubble, division.parts
+        not_free = CPUSet.union([a.not_free for a in given.values()])
+        return PodAllocation(
+            CPUSet.from_mask(bubble),
+            CPUSet.from_mask(division.pool),
+            given,
+            not_free | CPUSet.from_mask(bubble & ~free),
+            tuple(steps),
+        )
 
     def remove(self, transaction: PodTransaction, container_name: str) -> None:
-        """Return a container's CPUs to the shared pool, but for those its siblings still have."""
+        """Return a container's CPUs to the shared pool, but for those its siblings still have.
+
+        A pod that has CPUs as a whole keeps all of them until the last of its containers goes.
+        """
         released = transaction.assigned.pop(container_name, 0)
+        if transaction.bubble:
+            if released and not transaction.assigned:
+                transaction.default |= transaction.bubble
+                transaction.bubble = 0
+            return
         for cpus in transaction.assigned.values():
             released &= ~cpus
         transaction.default |= released
+
+    def _pod_cpus(self, pod: Pod) -> int:
+        if not pod.has_pod_level_resources:
+            return pod_guaranteed_cpus(pod)
+        return cpu_budget(pod) if self.serves_whole(pod) else 0
 
     def _available(self, transaction: PodTransaction) -> int:
         return transaction.default & ~self.reserved.mask
@@ -248,8 +341,18 @@ class StaticPolicy(Struct, frozen=True):
             cpus |= self.topology.sockets[socket]
         return free & cpus
 
+    def _take_within(
+        self, affinity: TopologyHint | None, free: int, count: int, steps: list[Step]
+    ) -> int:
+        """Choose ``count`` of the ``free`` CPUs, on the nodes of the affinity first."""
+        taken = 0
+        if affinity is not None and affinity.mask is not None:
+            aligned = self._aligned_cpus(affinity.mask, free)
+            taken = self._take(aligned, min(count, aligned.bit_count()), steps)
+        return taken | self._take(free & ~taken, count - taken.bit_count(), steps)
+
     def _take(self, free: int, count: int, steps: list[Step]) -> int:
-        return _choose(self.topology, self.options, free, count, rules=self.rules, steps=steps)
+        return choose(self.topology, self.options, free, count, rules=self.rules, steps=steps)
 
     def _check_smt_alignment(self, transaction: PodTransaction, requested: int) -> None:
         size = self.group_size
@@ -268,6 +371,22 @@ class StaticPolicy(Struct, frozen=True):
             )
 
 
+def _allocation(taken: int, free: int, steps: list[Step]) -> CPUAllocation:
+    return CPUAllocation(CPUSet.from_mask(taken), CPUSet.from_mask(taken & ~free), tuple(steps))
+
+
+def _present(transaction: PodTransaction, pod: Pod) -> PodAllocation:
+    """What the pod has as a whole already."""
+    bubble, parts = transaction.bubble, transaction.assigned
+    return PodAllocation(
+        CPUSet.from_mask(bubble),
+        CPUSet.from_mask(shared_pool(pod, bubble, parts)),
+        {name: _allocation(cpus, cpus, []) for name, cpus in parts.items()},
+        CPUSet(),
+        (),
+    )
+
+
 def _update_reusable(
     transaction: PodTransaction, pod: Pod, container: Container, cpus: int
 ) -> None:
@@ -276,35 +395,3 @@ def _update_reusable(
         transaction.reusable |= cpus
     else:
         transaction.reusable &= ~cpus
-
-
-def _choose(  # noqa: PLR0913 - the policy and the request
-    topology: CPUTopology,
-    options: StaticPolicyOptions,
-    free: int,
-    count: int,
-    *,
-    rules: AllocationRules,
-    steps: list[Step] | None = None,
-) -> int:
-    spread = options.distribute_cpus_across_cores
-    if options.distribute_cpus_across_numa:
-        group_size = topology.cpus_per_core if options.full_pcpus_only else 1
-        return take_distributed(
-            topology, free, count, group_size, spread=spread, rules=rules, steps=steps
-        )
-    align_uncore = options.prefer_align_cpus_by_uncorecache
-    return take_packed(
-        topology, free, count, spread=spread, align_uncore=align_uncore, rules=rules, steps=steps
-    )
-
-
-def _choose_reserved(
-    topology: CPUTopology, options: StaticPolicyOptions, count: int, rules: AllocationRules
-) -> CPUSet:
-    try:
-        mask = _choose(topology, options, topology.all, count, rules=rules)
-    except AllocationError:
-        # The kubelet drops this error too; the size check that follows names the problem.
-        mask = 0
-    return CPUSet.from_mask(mask)

@@ -80,12 +80,39 @@ NO_MEMORY_REFUSED: Final = KubeletFault(
     agent="Such containers are left alone.",
 )
 
+BUBBLE_LEAKS: Final = KubeletFault(
+    slug="bubble-leaks",
+    title="CPUs of a refused pod that nobody gets back",
+    upstream="With PodLevelResourceManagers and topology manager scope pod, a pod's CPUs are "
+    "recorded before they are divided. Where exclusive containers ask for more than the pod as a "
+    "whole, the pod is refused (UnexpectedAdmissionError), but its CPUs stay recorded as its own. "
+    "They are given back with the last of its containers, of which none has any: so never, not "
+    "even by a restart.",
+    plan="The pod is refused as by the kubelet, and pods after it find these CPUs taken.",
+    agent="A pod that is refused has nothing.",
+)
+
+BUBBLE_TWICE: Final = KubeletFault(
+    slug="bubble-twice",
+    title="A pod that is admitted again gets its CPUs and memory a second time",
+    upstream="With PodLevelResourceManagers and topology manager scope pod, a pod that ran before "
+    "the kubelet was started anew is admitted again, and a set of CPUs is chosen for it once more, "
+    "as is its memory (kubernetes/kubernetes#140989). The first set is in no record then: the next "
+    "start fails, since the recorded CPUs are not those of the machine. Where some container "
+    "shares its pod's CPUs, the policies restricted and single-numa-node reject the pod instead, "
+    "because its CPU hints are empty.",
+    plan="Shown as by the kubelet.",
+    agent="A pod keeps the CPUs and the memory that it has.",
+)
+
 FAULTS: Final = (
     DISTRIBUTION_HANGS,
     CPUS_NOT_FREE,
     COMBINATION_OVERWRITTEN,
     MEMORY_WRAPS_AROUND,
     NO_MEMORY_REFUSED,
+    BUBBLE_LEAKS,
+    BUBBLE_TWICE,
 )
 
 
@@ -113,8 +140,10 @@ class AllocationRules(Struct, frozen=True):
     """Let containers have more memory than their pod as a whole (``MEMORY_WRAPS_AROUND``)."""
     allocates_no_memory: bool
     """Look for the NUMA nodes of no memory at all (``NO_MEMORY_REFUSED``)."""
+    leaks_bubbles: bool
+    """Record a pod's bubble before it is known that its parts fit (``BUBBLE_LEAKS``)."""
     allocates_pods_again: bool
-    """Give a pod that has CPUs and memory as a whole the same once more."""
+    """Give a pod that has CPUs and memory as a whole the same once more (``BUBBLE_TWICE``)."""
 
     def kept_combination(
         self, combination: Sequence[int], items: Sequence[int], *, stopped: bool
@@ -134,6 +163,7 @@ KUBELET: Final = AllocationRules(
     may_hang=True,
     memory_wraps_around=True,
     allocates_no_memory=True,
+    leaks_bubbles=True,
     allocates_pods_again=True,
 )
 SOUND: Final = AllocationRules(
@@ -142,6 +172,7 @@ SOUND: Final = AllocationRules(
     may_hang=False,
     memory_wraps_around=False,
     allocates_no_memory=False,
+    leaks_bubbles=False,
     allocates_pods_again=False,
 )
 

@@ -8,7 +8,8 @@ one were given until its next reconcile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol, Self, TypeVar
 
 from msgspec import Struct
@@ -32,6 +33,12 @@ from pinfold.core.topology_manager.policy import Policy, Scope, TopologyManagerO
 TOPOLOGY_AFFINITY_ERROR: Final = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
 _TOPOLOGY_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
+_POD_LEVEL_MESSAGES: Final = {
+    Scope.CONTAINER: "Pod Scope pod with pod-level resources failed admission with a "
+    "container-level topology manager",
+    Scope.POD: "Pod Scope pod with pod-level resources failed admission under pod-scope topology "
+    "manager",
+}
 
 NO_AFFINITY: Final = TopologyHint(None, preferred=False)
 """What a container without a decision has (upstream's zero ``TopologyHint``)."""
@@ -74,6 +81,15 @@ class HintProvider(Protocol[PodT_contra, ContainerT_contra]):
         Raises:
             AllocationError: it cannot be done; one with a text attribute ``reason`` keeps that
                 as the pod's reason, any other is an ``UnexpectedAdmissionError``.
+        """
+
+    def allocate_pod(self, pod: PodT_contra, affinity: TopologyHint) -> None:
+        """Give a pod with pod-level resources its share as a whole, instead of its containers.
+
+        Nothing, where the manager gives to containers only.
+
+        Raises:
+            AllocationError: as of :meth:`allocate`.
         """
 
 
@@ -122,7 +138,7 @@ class Admission(Struct, frozen=True):
             container that was not reached has none.
         decisions: the merges that were made, in order.
         failed_container: whose merge or allocation ended the admission; ``None`` when admitted
-            or when the merge of the whole pod failed.
+            or when the merge or the allocation of the whole pod failed.
         failed_provider: which of the providers failed to allocate; ``None`` when none did.
     """
 
@@ -208,6 +224,8 @@ class TopologyManager(Struct, frozen=True):
         pod: PodT,
         containers: Sequence[ContainerT],
         providers: Sequence[HintProvider[PodT, ContainerT]],
+        *,
+        pod_level: bool = False,
     ) -> Admission:
         """Admit a pod: merge by scope, then let every provider allocate for every container.
 
@@ -216,6 +234,9 @@ class TopologyManager(Struct, frozen=True):
             containers: init containers, then containers, in the manifest's order.
             providers: in the order in which they allocate; the kubelet's is device manager,
                 CPU manager, memory manager.
+            pod_level: whether the pod has pod-level resources, and the gate
+                ``PodLevelResourceManagers`` is on.  Under scope pod the providers then allocate
+                once, for the whole pod.
 
         Any other exception than ``AllocationError`` of a provider is passed on.
         """
@@ -223,43 +244,32 @@ class TopologyManager(Struct, frozen=True):
         affinity: dict[str, TopologyHint] = {}
         per_pod = self.policy is not Policy.NONE and self.scope is Scope.POD
         per_container = self.policy is not Policy.NONE and not per_pod
+        no_locality = _POD_LEVEL_MESSAGES[self.scope] if pod_level else _TOPOLOGY_AFFINITY_MESSAGE
         best = NO_AFFINITY
         if per_pod:
             decisions.append(self.merge([p.get_pod_topology_hints(pod) for p in providers]))
-            if not decisions[-1].admit:
-                return _no_locality(affinity, decisions)
             best = decisions[-1].best
+            if not decisions[-1].admit:
+                return _no_locality(no_locality, affinity, decisions)
+        if per_pod and pod_level:
+            affinity |= {container.name: best for container in containers}
+            return _allocate(
+                (partial(p.allocate_pod, pod, best) for p in providers), None, affinity, decisions
+            ) or _admitted(affinity, decisions)
         for container in containers:
             if per_container:
                 answers = [p.get_topology_hints(pod, container) for p in providers]
                 decisions.append(self.merge(answers, container.name))
-                if not decisions[-1].admit:
-                    return _no_locality(affinity, decisions)
                 best = decisions[-1].best
+                if not decisions[-1].admit:
+                    return _no_locality(no_locality, affinity, decisions)
             if self.policy is not Policy.NONE:
                 affinity[container.name] = best
-            asked = 0
-            try:
-                for asked, provider in enumerate(providers):  # noqa: B007 - who failed
-                    provider.allocate(pod, container, best)
-            except AllocationError as error:
-                reason, message = admission_failure(error)
-                return Admission(
-                    admitted=False,
-                    reason=reason,
-                    message=message,
-                    affinity=affinity,
-                    decisions=tuple(decisions),
-                    failed_container=container.name,
-                    failed_provider=asked,
-                )
-        return Admission(
-            admitted=True,
-            reason=None,
-            message=None,
-            affinity=affinity,
-            decisions=tuple(decisions),
-        )
+            calls = (partial(p.allocate, pod, container, best) for p in providers)
+            failure = _allocate(calls, container.name, affinity, decisions)
+            if failure is not None:
+                return failure
+        return _admitted(affinity, decisions)
 
 
 def admission_failure(error: AllocationError) -> tuple[str, str]:
@@ -270,13 +280,46 @@ def admission_failure(error: AllocationError) -> tuple[str, str]:
     return UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error}, which is unexpected"
 
 
-def _no_locality(
+def _allocate(
+    calls: Iterable[Callable[[], None]],
+    container: str | None,
+    affinity: Mapping[str, TopologyHint],
+    decisions: Sequence[AffinityDecision],
+) -> Admission | None:
+    """Have one provider after the other allocate; the rejection of the pod where one fails."""
+    asked = 0
+    try:
+        for asked, call in enumerate(calls):  # noqa: B007 - who failed
+            call()
+    except AllocationError as error:
+        reason, message = admission_failure(error)
+        return Admission(
+            admitted=False,
+            reason=reason,
+            message=message,
+            affinity=affinity,
+            decisions=tuple(decisions),
+            failed_container=container,
+            failed_provider=asked,
+        )
+    return None
+
+
+def _admitted(
     affinity: Mapping[str, TopologyHint], decisions: Sequence[AffinityDecision]
+) -> Admission:
+    return Admission(
+        admitted=True, reason=None, message=None, affinity=affinity, decisions=tuple(decisions)
+    )
+
+
+def _no_locality(
+    message: str, affinity: Mapping[str, TopologyHint], decisions: Sequence[AffinityDecision]
 ) -> Admission:
     return Admission(
         admitted=False,
         reason=TOPOLOGY_AFFINITY_ERROR,
-        message=_TOPOLOGY_AFFINITY_MESSAGE,
+        message=message,
         affinity=affinity,
         decisions=tuple(decisions),
         failed_container=decisions[-1].container,
