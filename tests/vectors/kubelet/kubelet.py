@@ -78,7 +78,10 @@ class Kubelet:
     def decide(self, pod: Pod) -> Admission:
         """The topology manager's admission; what it stores is kept."""
         admission = self.policies.topology_manager.admit(
-            pod, pod.all_containers, self.managers.providers
+            pod,
+            pod.all_containers,
+            self.managers.providers,
+            pod_level=self.policies.pod_level and pod.has_pod_level_resources,
         )
         for name, hint in admission.affinity.items():
             self.affinity[pod.uid, name] = hint

@@ -75,6 +75,17 @@ class CPUs:
             self._reusable = (pod.uid, draft.reusable)
             self._close(draft)
 
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Give the pod its CPUs as a whole; what was recorded stays, even where it then fails."""
+        self.sweep()
+        if self.policy is None:
+            return
+        draft = self._open(pod.uid)
+        try:
+            self.policy.allocate_pod(draft, pod, affinity)
+        finally:
+            self._close(draft)
+
     def remove(self, pod_uid: str, container: str) -> None:
         """Release one container."""
         if self.policy is None:
@@ -96,6 +107,7 @@ class CPUs:
             self.ledger.default.mask,
             {name: one.mask for name, one in held.items()},
             cpus if whose == uid else 0,
+            bubble=(self.ledger.bubble_of(uid) or CPUSet()).mask,
         )
 
     def _close(self, draft: PodTransaction) -> None:
@@ -105,7 +117,11 @@ class CPUs:
             pods[draft.pod_uid] = {
                 name: CPUSet.from_mask(cpus) for name, cpus in draft.assigned.items()
             }
-        after = Ledger(self.ledger.policy_name, CPUSet.from_mask(draft.default), pods)
+        bubbles = {uid: one for uid, one in self.ledger.bubbles.items() if uid != draft.pod_uid}
+        if draft.bubble:
+            bubbles[draft.pod_uid] = CPUSet.from_mask(draft.bubble)
+        default = CPUSet.from_mask(draft.default)
+        after = Ledger(self.ledger.policy_name, default, pods, bubbles=bubbles)
         if after != self.ledger:
             self.ledger = after
             self._written(after)
@@ -141,6 +157,13 @@ class Memory:
         self.sweep()
         draft = self._open(pod.uid)
         self.policy.allocate(draft, pod, container, affinity)
+        self._close(draft)
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Give the pod its memory as a whole; it stays, whatever becomes of the pod."""
+        self.sweep()
+        draft = self._open(pod.uid)
+        self.policy.allocate_pod(draft, pod, affinity)
         self._close(draft)
 
     def remove(self, pod_uid: str, container: str) -> None:
@@ -196,6 +219,9 @@ class Devices:
         self.state = self.state.with_pod(pod.uid, draft.held, inits)
         # What its init containers leave to the next ones is remembered until another pod comes.
         self._drafts = (pod.uid, draft)
+
+    def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
+        """Nothing: a kubelet gives the devices when the containers are created."""
 
     def sweep(self) -> None:
         """Release all devices of pods that are not active."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pinfold.core.cpu.static_policy import ReservationError, StaticPolicy
+from pinfold.core.cpu.choice import ReservationError
+from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS, POD_LEVEL_RESOURCES
@@ -77,7 +78,7 @@ def policies(case: Case, topology: CPUTopology, gates: Mapping[str, bool]) -> Po
         topology,
         _topology_manager(config, topology, node),
         _cpu_policy(config, topology, node) if config.cpu_manager_policy == "static" else None,
-        StaticMemoryPolicy(_nodes(node["memory"])) if "memory" in node else None,
+        StaticMemoryPolicy(_nodes(node["memory"]), pod_level) if "memory" in node else None,
         _devices(node["devices"]) if "devices" in node else None,
         memory_qos(config, _ALLOCATABLE_MEMORY),
         pod_level,
@@ -110,6 +111,7 @@ def _cpu_policy(config: NodeConfig, topology: CPUTopology, node: Case) -> Static
             reserved_count=node["reserved_count"],
             reserved_cpus=CPUSet.parse(node["reserved_cpus"]),
             topology_manager_policy=config.topology_manager_policy,
+            pod_level=config.gate(POD_LEVEL_RESOURCE_MANAGERS),
         )
     except (PolicyOptionError, ReservationError) as error:
         raise StartFailedError("cpu_new", error) from None
