@@ -283,7 +283,7 @@ class StaticPolicy(Struct, frozen=True):
 
         def take(name: str, left: int, count: int) -> int:
             chosen: list[Step] = []
-            part = self._take_within(affinity, left, count, chosen)
+            part = self._take(left, count, chosen)
             given[name] = _allocation(part, left, chosen)
             return part
 
