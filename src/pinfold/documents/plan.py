@@ -43,6 +43,28 @@ class PlannedConfig(Policies, frozen=True, kw_only=True):
     memory_manager_policy: str
 
 
+class CgroupMemory(Record, frozen=True, kw_only=True):
+    """What is written for the memory of a cgroup by the feature gate MemoryQoS, in bytes.
+
+    Null: the file is left alone.  They are files of cgroup v2.
+    """
+
+    min: int | None
+    """``memory.min``: the kernel never reclaims that much."""
+    low: int | None
+    """``memory.low``: it is reclaimed last."""
+    high: int | None
+    """``memory.high``: beyond it the container is slowed down."""
+
+
+class ClassMemory(Record, frozen=True, kw_only=True):
+    """The cgroups of QoS classes, with all pods that were admitted."""
+
+    kubepods: CgroupMemory | UnsetType = UNSET
+    """Of all pods; those that are Guaranteed are directly in it."""
+    burstable: CgroupMemory | UnsetType = UNSET
+
+
 class InForce(Record, frozen=True, kw_only=True):
     """Something that is wished of a node or a container, and what becomes of it."""
 
@@ -83,6 +105,8 @@ class PlannedContainer(Record, frozen=True, kw_only=True):
     """The ids of its devices by extended resource."""
     classes: Mapping[str, Sequence[str]] | UnsetType = UNSET
     """Those of its devices that it has for a ResourceClass, by class."""
+    memory_qos: CgroupMemory | UnsetType = UNSET
+    """How its memory is protected and throttled, with the feature gate MemoryQoS."""
     in_force: Sequence[InForce] | UnsetType = UNSET
     """What is wished of it besides, on a node with a section ``pinfold``."""
 
@@ -105,6 +129,8 @@ class PlannedPod(Record, frozen=True, kw_only=True):
     """Wishes that were not binding and could not be met."""
     bubble: Bubble | UnsetType = UNSET
     """What it has as a whole; only of a pod that the managers serve so."""
+    memory_qos: CgroupMemory | UnsetType = UNSET
+    """How the memory of the pod's cgroup is protected, with the feature gate MemoryQoS."""
     containers: Sequence[PlannedContainer]
     moves: MovePlan | UnsetType = UNSET
     """Under policy ``dynamic``: moves of others after which a rejected pod would be admitted."""
@@ -204,6 +230,9 @@ class Plan(Document, frozen=True, kw_only=True):
     """By extended resource: all of ``--devices``."""
     classes: Mapping[str, DeviceCounts] | UnsetType = UNSET
     """By ResourceClass: the devices of this node that may be given for it."""
+    memory_qos: ClassMemory | UnsetType = UNSET
+    """How the memory of the cgroups above the pods is protected, with the feature gate MemoryQoS;
+    an agent that runs the containers itself has none of them."""
     in_force: Sequence[InForce] | UnsetType = UNSET
     """What is wished of the node besides, where it has a section ``pinfold``."""
     resizes: Sequence[PlannedResize] | UnsetType = UNSET

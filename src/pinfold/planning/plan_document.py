@@ -20,6 +20,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import Kubelet, MemoryBlock
+from pinfold.planning.memory_qos import of_classes, rules_of, with_memory_qos, without_effect
 from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
 
@@ -33,6 +34,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
     config = plan.planner.config
     memory = plan.planner.node.allocatable.get(MEMORY)
     node = None if config.own is None else PlannedNode(config, machine, plan.planner.kernel, memory)
+    protection = rules_of(plan.planner)
     return form.Plan(
         machine=form.PlannedMachine(
             name=machine.name,
@@ -43,11 +45,14 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
             isolated=str(machine.isolated) or UNSET,
             nohz_full=str(machine.nohz_full) or UNSET,
             rcu_nocbs=str(machine.rcu_nocbs) or UNSET,
-            notes=plan.planner.view.notes,
+            notes=(*plan.planner.view.notes, *without_effect(plan.planner)),
         ),
         kubelet=kubelet_record(config),
         config=planned_config(config),
-        pods=[_pod(pod, str(plan.pool), names, node) for pod in plan.pods],
+        pods=[
+            with_memory_qos(_pod(pod, str(plan.pool), names, node), pod.pod, protection)
+            for pod in plan.pods
+        ],
         shared=str(plan.shared),
         pool=UNSET if plan.pool == plan.shared else str(plan.pool),
         reserved=str(plan.reserved),
@@ -55,6 +60,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         numa=numa_use(plan.planner.view, plan.state),
         devices=device_use(plan.state),
         classes=_by_short_name(class_use(plan.state)) or UNSET,
+        memory_qos=of_classes(plan.planner, (one.pod for one in plan.admitted), protection),
         in_force=UNSET if node is None else _in_force(wishes_of_node(node)),
         resizes=[_resize(one) for one in plan.resizes] or UNSET,
         quotas=list(quota_use(plan.quotas)) or UNSET,

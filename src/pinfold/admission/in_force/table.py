@@ -215,7 +215,7 @@ def _memory_qos(container: PlacedContainer) -> Wish | None:
     if (rules := memory_qos(config, container.node.allocatable_memory)) is None:
         return None
     source = "featureGates.MemoryQoS"
-    if config.memory_reservation_policy != Reservation.NONE.value:
+    if rules.reservation is Reservation.TIERED:
         source = "memoryReservationPolicy"
     one = next(one for one in container.pod.all_containers if one.name == container.name)
     files = rules.of_container(container.pod, one).unified

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from pinfold.cli.views.node import (
     besides,
@@ -20,9 +20,12 @@ from pinfold.cli.views.node import (
 )
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
+from pinfold.core.memory.protection import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.plan import (
+    CgroupMemory,
+    ClassMemory,
     DeviceCounts,
     InForce,
     MemoryUse,
@@ -37,6 +40,7 @@ from pinfold.render.move_words import owner_facts, owner_name
 from pinfold.render.node_map import Owner, number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, ResizeRow, extras
+from pinfold.render.topology_view import binary_size
 
 
 class PlannedOn:
@@ -76,14 +80,15 @@ def plan_view(
         node_map=machine_map(
             on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved, idle=idle
         ),
-        pods=tuple(_planned(pod, keys) for pod in plan.pods),
+        # On a node with a section ``pinfold`` what is wished of containers tells it already.
+        pods=tuple(_planned(pod, keys, tells=config.pinfold is UNSET) for pod in plan.pods),
         shared=shared,
         reserved=reserved,
         allocatable=CPUSet.parse(plan.allocatable),
         isolated=on.machine.isolated,
         idle=idle,
         notes=(*plan.machine.notes, *(plan.notes or ()), *quota_notes(plan.quotas or ())),
-        in_force=tuple(map(_wish, plan.in_force or ())),
+        in_force=(*_classes(plan.memory_qos), *map(_wish, plan.in_force or ())),
         quotas=tuple(quota_lines(plan.quotas or ())),
         numa=_planned_gauges(plan, on.unlocated),
         resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),
@@ -128,7 +133,7 @@ def _wishes(wishes: Sequence[InForce]) -> Iterator[str]:
     yield from (_wish(wish) for wish in wishes if wish.value is None)
 
 
-def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
+def _planned(pod: PlannedPod, keys: set[str], *, tells: bool) -> PodRow:
     return PodRow(
         pod.namespace,
         pod.name,
@@ -144,6 +149,7 @@ def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
                 (
                     *besides(container),
                     *extras(container.memory, container.devices, container.classes),
+                    *_protection(container.memory_qos if tells else UNSET),
                     *_wishes(container.in_force or ()),
                 ),
                 of_pod(container),
@@ -152,8 +158,24 @@ def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
         ),
         pod.reason,
         pod.message if pod.moves is UNSET else f"{pod.message}; {_possible(pod.moves)}",
-        whole=tuple(bubble_lines(pod)),
+        whole=(*bubble_lines(pod), *(f"pod {line}" for line in _protection(pod.memory_qos))),
     )
+
+
+def _protection(cgroup: CgroupMemory | UnsetType) -> Iterator[str]:
+    """``memory.min 1 GiB, memory.high 3.6 GiB``; a file with 0 protects nothing."""
+    if cgroup is UNSET:
+        return
+    files = {MEMORY_MIN: cgroup.min, MEMORY_LOW: cgroup.low, MEMORY_HIGH: cgroup.high}
+    if told := ", ".join(f"{file} {binary_size(size)}" for file, size in files.items() if size):
+        yield told
+
+
+def _classes(classes: ClassMemory | UnsetType) -> Iterator[str]:
+    """``cgroup kubepods: memory.min 3 GiB``."""
+    if classes is not UNSET:
+        for name, cgroup in (("kubepods", classes.kubepods), ("burstable", classes.burstable)):
+            yield from (f"cgroup {name}: {line}" for line in _protection(cgroup))
 
 
 def _possible(moves: MovePlan) -> str:
