@@ -99,8 +99,11 @@ class Entry(Struct, frozen=True, order=True):
     link: str | None = None
 
 
-def capture_entries(tree: Tree) -> tuple[Machine, tuple[Entry, ...]]:
-    """The machine, and what a capture of it holds, sorted by path; raises MachineError."""
+def capture_entries(tree: Tree, kubelet_version: str = "") -> tuple[Machine, tuple[Entry, ...]]:
+    """The machine, and what a capture of it holds, sorted by path; raises MachineError.
+
+    ``kubelet_version``, such as ``v1.36.2``, is for a machine that does not tell it.
+    """
     machine = read_tree(tree)
     entries: dict[str, Entry] = {}
     for found in (
@@ -111,7 +114,7 @@ def capture_entries(tree: Tree) -> tuple[Machine, tuple[Entry, ...]]:
         _dax(tree),
         _pci(tree, machine),
         _names(tree),
-        _settings(tree),
+        _settings(tree, kubelet_version),
         _proc(tree, machine),
         _allowed(machine),
     ):
@@ -180,7 +183,7 @@ def _files(tree: Tree) -> Iterator[Entry]:
                 yield Entry(path, text=text)
 
 
-def _settings(tree: Tree) -> Iterator[Entry]:
+def _settings(tree: Tree, kubelet_version: str) -> Iterator[Entry]:
     """What a profile of a node reads, and that this capture was asked for it."""
     for pattern in node_facts.FILES:
         for path in expand(tree, pattern):
@@ -190,7 +193,7 @@ def _settings(tree: Tree) -> Iterator[Entry]:
     yield from (Entry(path, text=text) for path, text in node_facts.kernel_files(tree))
     if (swaps := tree.read("proc/swaps")) is not None:
         yield Entry("proc/swaps", text=node_facts.reduce_swaps(swaps))
-    if (side := node_facts.side_file(tree)) is not None:
+    if (side := node_facts.side_file(tree, kubelet_version)) is not None:
         yield Entry(node_facts.SIDE_FILE, text=side)
 
 

@@ -1,8 +1,8 @@
 """What of a machine's settings a profile of a node reads: the running kernel's, or a capture's.
 
 A capture holds the files of :data:`FILES`, so far as the machine has them, and a side file of our
-own, :data:`SIDE_FILE`, with the programs that ran; by that it is told that what is not there was
-not there.  In a tree without it nothing is certain but what is there.
+own, :data:`SIDE_FILE`, with the programs that ran and the kubelet's version; by that it is told
+that what is not there was not there.  In a tree without it nothing is certain but what is there.
 
 Sources: the kernel's ``admin-guide/sysctl``, ``admin-guide/pm/cpuidle.rst``,
 ``ABI/testing/sysfs-devices-power`` (``pm_qos_resume_latency_us``), proc(5), namespaces(7).
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.machines.discovery import open_tree
+from pinfold.adapters.machines.kubelet_build import running_kubelet
 from pinfold.adapters.machines.source import is_tree
 from pinfold.adapters.machines.tree import CPU_DIRECTORY, LiveTree, Tree
 from pinfold.core.machine.kernel import Kernel
@@ -59,6 +60,11 @@ _FIRST_NAMESPACE: Final = "pid:[4026531836]"
 _SWAPS: Final = "proc/swaps"
 _FORM: Final = "node-facts: 1"
 """The first line of the side file; its number grows with :data:`FILES` and ``PARAMETERS``."""
+_KUBELET: Final = "kubelet: "
+"""What stands before its version in the side file."""
+_VERSION: Final = re.compile(
+    r"v\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:[-+][0-9A-Za-z.+_-]{1,60})?", re.ASCII
+)
 RELEASE: Final = "proc/sys/kernel/osrelease"
 CPUSETS_V1: Final = "sys/fs/cgroup/cpuset"
 CONTROLLERS: Final = "sys/fs/cgroup/cgroup.controllers"
@@ -88,9 +94,18 @@ def read_kernel(tree: Tree | None) -> Kernel:
     return Kernel(None if release is None else (int(release[1]), int(release[2])), cgroups)
 
 
-def read_kubelet_version(tree: Tree | None) -> str:  # noqa: ARG001 - none tells it yet
-    """The version of the kubelet, as a machine's files tell it; "" where they do not."""
-    return ""
+def read_kubelet_version(tree: Tree | None) -> str:
+    """The version of the kubelet that runs on a machine, as it writes it; "" where nobody tells."""
+    if tree is None:
+        return ""
+    if tree.live:
+        return running_kubelet()
+    told = [
+        line.removeprefix(_KUBELET)
+        for line in (tree.read(SIDE_FILE) or "").splitlines()
+        if line.startswith(_KUBELET)
+    ]
+    return told[-1] if told and _VERSION.fullmatch(told[-1]) else ""
 
 
 def kernel_files(tree: Tree) -> Iterator[tuple[str, str | None]]:
@@ -103,18 +118,23 @@ def kernel_files(tree: Tree) -> Iterator[tuple[str, str | None]]:
         yield CONTROLLERS, "cpuset\n"
 
 
-def side_file(tree: Tree) -> str | None:
-    """The side file of a capture of this tree; None where nobody knows what it leaves out."""
+def side_file(tree: Tree, kubelet_version: str = "") -> str | None:
+    """The side file of a capture of this tree; None where nobody knows what it leaves out.
+
+    ``kubelet_version`` is what the user says of it; without it, what the tree tells.
+    """
     reader = _Reader(tree, {})
+    version = kubelet_version or read_kubelet_version(tree)
+    kubelet = f"{_KUBELET}{version}\n" if version else ""
     if not reader.is_complete:
-        return None
+        return kubelet or None
     known = [(name, reader.program(name)) for name in PROGRAMS]
     programs = [
         f"{name}: {'absent' if fact.absent else 'running'}\n"
         for name, fact in known
         if not fact.unknown
     ]
-    return "".join([f"{_FORM}\n", *programs])
+    return "".join([f"{_FORM}\n", *programs, kubelet])
 
 
 def kernel_words(command_line: str) -> list[str]:

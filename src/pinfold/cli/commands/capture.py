@@ -9,6 +9,8 @@ import click
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import capture_suffix, pack, refuse_existing, write_new
 from pinfold.adapters.machines.discovery import open_tree
+from pinfold.cli.output import input_errors
+from pinfold.core.kubelet.versions import KubeletVersionError, named_version
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.values.cpuset import CPUSet
 
@@ -30,23 +32,35 @@ from pinfold.core.values.cpuset import CPUSet
     metavar="DIR",
     help="Where sys/ and proc/ are; a directory or another capture.",
 )
+@click.option(
+    "--kubelet-version",
+    metavar="V",
+    help="The version of the kubelet, such as v1.36.2. Without it: that of the kubelet that runs, "
+    "if its executable tells and can be read (as root).",
+)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-def capture(output: Path, root: Path, *, force: bool) -> None:
+def capture(output: Path, root: Path, kubelet_version: str | None, *, force: bool) -> None:
     """Capture what --machine needs of this machine, and nothing private.
 
     CPU, cache, NUMA and hugepage files, the place of storage, network, display and accelerator
     functions with the names of their interfaces and disks, the processor's model, the kernel's
-    parameters about CPUs and hugepages, and the settings that `pinfold profile check` compares.  No
-    host name, hardware address, serial number, mount, other parameter, or program but irqbalance.
+    parameters about CPUs and hugepages, the settings that `pinfold profile check` compares, and the
+    kubelet's version.  No host name, hardware address, serial number, mount, other parameter, or
+    program but irqbalance.
     """
     try:
         suffix = capture_suffix(output)
     except MachineError as error:
         raise click.UsageError(str(error)) from None
+    version = ""
+    if kubelet_version is not None:
+        with input_errors(KubeletVersionError, prefix="--kubelet-version: "):
+            named_version(kubelet_version)
+        version = f"v{kubelet_version.strip().removeprefix('v')}"
     try:
         if not force:
             refuse_existing(output)
-        machine, entries = capture_entries(open_tree(root))
+        machine, entries = capture_entries(open_tree(root), version)
         name = output.name.removesuffix(suffix)
         data = pack(entries, name, suffix)
         write_new(output, data, force=force)
