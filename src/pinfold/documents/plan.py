@@ -183,14 +183,15 @@ class PlannedResize(Record, frozen=True, kw_only=True):
     reason: str | None
     """Why it is infeasible, one of KEP-5554's names: ``prohibitedCPUAllocationError``,
     ``inconsistentCPUAllocationError``, ``getBaselineCPUSetError``, ``resizeAllocateCPUsError``;
-    or ``Forbidden``, where a quota refuses it."""
+    or ``Forbidden``, where a quota refuses it.  The answer of a kubelet that was asked for is
+    ``Infeasible``, the reason of an admission that fails, or ``Forbidden``, the API server's."""
     message: str | None
     before: CPUs
     """Its exclusive CPUs; empty where it has none of its own."""
     after: CPUs
-    """The same where it is infeasible."""
+    """The same where it is infeasible, and with a kubelet in any case."""
     moves: MovePlan | UnsetType = UNSET
-    """The steps in which a running one gets there; only where it is feasible."""
+    """The steps in which a running one gets there; where it is feasible; a kubelet has none."""
 
 
 class QuotaUse(Record, frozen=True, kw_only=True):

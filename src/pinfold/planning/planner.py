@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.decision import Decision
+from pinfold.admission.kubelet_resize import resize_as_kubelet
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.model import build_node, check_device_hints, empty_state
 from pinfold.admission.quota import FORBIDDEN, NO_QUOTAS, Quotas, forbidden
@@ -264,7 +265,8 @@ class Planner:
         """Resize a container of a plan: the plan as it is afterwards, with the answer in it.
 
         It is answered by KEP-5554, whatever the policy is called; a node with a section
-        ``pinfold`` heeds the annotations ``keep-cpus`` and ``resize-below-baseline``.
+        ``pinfold`` heeds the annotations ``keep-cpus`` and ``resize-below-baseline``.  Where a
+        version of the kubelet is asked for, and there is no such section, its answer is given.
 
         Args:
             plan: one of this planner's.
@@ -289,6 +291,14 @@ class Planner:
         denied = self.quotas.denied(plan.quotas, pod, Owner(pod.uid, container), wish.cpus, cpus)
         if denied is not None:
             return _answered(plan, ResizedContainer(pod, container, wish.cpus, denied))
+        if self.config.version_is_explicit and self.config.own is None:
+            decision, state = resize_as_kubelet(
+                self.node, plan.state, self.config, pod, (container, wish.cpus)
+            )
+            if decision.feasible:
+                asks = resized(pod, container, wish.cpus)
+                plan = _with_resize(plan, placed, decision, state, asks)
+            return _answered(plan, ResizedContainer(pod, container, wish.cpus, decision))
         baseline = _baseline(plan, placed, container)
         if self.config.own is None:
             ask = Resize(container, wish.cpus, baseline)
@@ -305,7 +315,8 @@ class Planner:
         )
         if moves is not None:
             state = settle_resize(plan.state, pod, decision)
-            plan = _with_resize(plan, placed, decision, state)
+            asks = resized(pod, container, len(decision.after))
+            plan = _with_resize(plan, placed, decision, state, asks)
         return _answered(plan, ResizedContainer(pod, container, wish.cpus, decision, moves))
 
     def who_may_move(self, state: NodeState, pods: Iterable[Pod]) -> RebalanceOptions:
@@ -346,11 +357,11 @@ def _baseline(plan: Plan, placed: PodPlacement, container: str) -> CPUSet | None
 
 
 def _with_resize(
-    plan: Plan, placed: PodPlacement, decision: ResizeDecision, state: NodeState
+    plan: Plan, placed: PodPlacement, decision: ResizeDecision, state: NodeState, asks: Pod
 ) -> Plan:
     """The plan with other CPUs for one container, and the shared pool as it is then."""
     name, cpus = decision.owner.container, decision.after
-    asks = resized(placed.pod, name, len(cpus))
+    owns = state.ledger.cpus_of(*decision.owner) is not None
     after = replace(plan, state=state, shared=state.ledger.default)
     pool = after.pool
 
@@ -359,8 +370,8 @@ def _with_resize(
             return pod
         here = pod is placed
         containers = tuple(
-            replace(one, cpus=cpus)
-            if here and one.name == name
+            replace(one, cpus=cpus, exclusive=True)
+            if owns and here and one.name == name
             else (one if one.exclusive else replace(one, cpus=pool))
             for one in pod.containers
         )

@@ -94,16 +94,24 @@ class ResizeRow(Struct, frozen=True):
 
     @property
     def change(self) -> str:
-        """``4 → 6 CPUs``, ``as before``, or ``to 6 CPUs`` where it cannot be done."""
+        """``4 → 6 CPUs``, ``as before``, or ``to 6 CPUs`` where it cannot be done.
+
+        A kubelet's container may ask for another number, and have the CPUs of before.
+        """
         if self.feasible and self.before == self.after:
-            return "as before"
+            if int(self.cpus) == len(self.before):
+                return "as before"
+            kept = f", keeps its {len(self.before)}" if self.before else ""
+            return f"asks for {self.cpus} CPU{'s' * (self.cpus != 1)}{kept}"
         now = f"{len(self.before)} → " if self.feasible else "to "
         return f"{now}{self.cpus} CPU{'s' * (self.cpus != 1)}"
 
     @property
     def outcome(self) -> str:
         """``2-5 → 2-7``."""
-        return f"{self.before} → {self.after}" if self.before != self.after else str(self.after)
+        if self.before != self.after:
+            return f"{self.before} → {self.after}" if self.before else f"→ {self.after}"
+        return str(self.after) or "shared pool"
 
 
 class PlanView(Struct, frozen=True):
