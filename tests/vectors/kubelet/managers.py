@@ -13,6 +13,7 @@ from msgspec import Struct
 from pinfold.admission.device_manager import DeviceManager
 from pinfold.core.cpu.static_policy import PodTransaction, StaticPolicy
 from pinfold.core.devices.state import DeviceState
+from pinfold.core.memory.hints import Reusable
 from pinfold.core.memory.memory import MemoryState
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.pod.pod import CPU, Container, Pod
@@ -141,6 +142,7 @@ class Memory:
         self.state = state
         self._active = active
         self._written = written
+        self._remembered: tuple[str, Reusable] = ("", {})
 
     def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
         """The hints of a container, by kind of memory."""
@@ -157,6 +159,7 @@ class Memory:
         self.sweep()
         draft = self._open(pod.uid)
         self.policy.allocate(draft, pod, container, affinity)
+        self._remembered = (pod.uid, draft.remembered or {})
         self._close(draft)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
@@ -186,7 +189,8 @@ class Memory:
             self.remove(uid, name)
 
     def _open(self, uid: str) -> MemoryTransaction:
-        return MemoryTransaction(uid, self.state)
+        whose, remembered = self._remembered
+        return MemoryTransaction(uid, self.state, remembered if whose == uid else {})
 
     def _close(self, draft: MemoryTransaction) -> None:
         if draft.state is not self.state:

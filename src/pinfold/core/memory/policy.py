@@ -29,6 +29,7 @@ from pinfold.core.memory.memory import (
 )
 from pinfold.core.memory.request import (
     pod_requested_memory,
+    remembered_after,
     requested_memory,
     reusable_memory,
     shrunk_assignments,
@@ -56,11 +57,20 @@ from pinfold.core.values.cpuset import iter_bits
 class MemoryTransaction(Struct):
     """The memory of all pods while one of them, ``pod_uid``, is being admitted.
 
-    ``state`` is what is assigned by now; each step that succeeds replaces it.
+    ``state`` is what is assigned by now; each step that succeeds replaces it.  What init containers
+    leave to later ones follows from it; ``remembered`` is what a kubelet takes for that, where it
+    matters: it keeps it from one admission of the pod to the next, though these may have gone.
     """
 
     pod_uid: str
     state: MemoryState
+    remembered: Reusable | None = None
+
+    def reusable(self, pod: Pod, container: Container) -> Reusable:
+        """What a container may take over from the pod's init containers."""
+        if self.remembered is not None:
+            return self.remembered
+        return reusable_memory(self.state, pod, container)
 
 
 class MemoryPodAllocation(Struct, frozen=True):
@@ -157,7 +167,7 @@ class StaticMemoryPolicy(Struct, frozen=True):
         blocks = state.blocks_of(pod.uid, container.name)
         if blocks is not None:
             return _regenerated(blocks, requested)
-        return _hints(state, requested, reusable_memory(state, pod, container))
+        return _hints(state, requested, transaction.reusable(pod, container))
 
     def pod_hints(
         self, transaction: MemoryTransaction, pod: Pod
@@ -209,12 +219,13 @@ class StaticMemoryPolicy(Struct, frozen=True):
         state = transaction.state
         present = state.blocks_of(pod.uid, container.name)
         if present is not None:
+            _remember(transaction, pod, container, present)
             return present
         requested = _requested(state, pod, container)
         if not self.rules.allocates_no_memory and _shares(pod, container):
             return None
         _check_known(state, requested, f"container {container.name}")
-        reusable = reusable_memory(state, pod, container)
+        reusable = transaction.reusable(pod, container)
         mask = choose_nodes(
             state, requested, reusable, affinity or TopologyHint(None, preferred=False)
         )
@@ -227,6 +238,7 @@ class StaticMemoryPolicy(Struct, frozen=True):
         containers = shrunk_assignments(state, pod, container, blocks) | {container.name: blocks}
         assignments = {**state.assignments, pod.uid: containers}
         transaction.state = MemoryState(machine, assignments, state.bubbles)
+        _remember(transaction, pod, container, blocks)
         return blocks
 
     def allocate_pod(
@@ -311,6 +323,13 @@ def create_memory_policy(
         pod_level=config.gate(POD_LEVEL_RESOURCE_MANAGERS),
         rules=rules,
     )
+
+
+def _remember(
+    transaction: MemoryTransaction, pod: Pod, container: Container, blocks: tuple[Block, ...]
+) -> None:
+    if transaction.remembered is not None:
+        transaction.remembered = remembered_after(transaction.remembered, pod, container, blocks)
 
 
 def _requested(state: MemoryState, pod: Pod, container: Container) -> dict[str, int]:

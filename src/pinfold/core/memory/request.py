@@ -75,6 +75,22 @@ def reusable_memory(state: MemoryState, pod: Pod, container: Container) -> Reusa
     return reusable
 
 
+def remembered_after(
+    remembered: Reusable, pod: Pod, container: Container, blocks: Iterable[Block]
+) -> Reusable:
+    """What a kubelet has in mind as reusable once a container has ``blocks``, new or old ones.
+
+    A regular init container leaves what it has, any other takes it over.
+    """
+    after = {mask: dict(left) for mask, left in remembered.items()}
+    leaves = not container.is_sidecar and container in pod.init_containers
+    for block in blocks:
+        left = after.setdefault(numa_mask(block.numa_affinity or ()), {})
+        before = left.get(block.type, 0)
+        left[block.type] = max(before, block.size) if leaves else max(before - block.size, 0)
+    return after
+
+
 def shrunk_assignments(
     state: MemoryState, pod: Pod, container: Container, blocks: Iterable[Block]
 ) -> dict[str, tuple[Block, ...]]:
