@@ -21,6 +21,7 @@ from pinfold.state.startup import StartError, start_policy
 from tests.vectors import Case
 from tests.vectors.kubelet.managers import CPUs, Devices, Managers, Memory
 from tests.vectors.kubelet.node import Policies, StartFailedError, policies
+from tests.vectors.kubelet.pods import recorded_pod
 
 
 class Files:
@@ -51,7 +52,7 @@ class Kubelet:
         self.affinity.clear()
         self.gates = gates
         self.policies = policies(self.case, self.topology, gates)
-        self.active.update({uid: self.policies.pod(self.pods[uid]) for uid in self.active})
+        self.active.update({uid: recorded_pod(self.pods[uid]) for uid in self.active})
         cpus = CPUs(self.policies.cpus, self._ledger(), self.active, self._write_cpus)
         memory = None
         if self.policies.memory is not None:
@@ -66,7 +67,7 @@ class Kubelet:
 
     def activate(self, uid: str) -> Pod:
         """From now on the pod is one of the active ones."""
-        return self.active.setdefault(uid, self.policies.pod(self.pods[uid]))
+        return self.active.setdefault(uid, recorded_pod(self.pods[uid]))
 
     def admit(self, pod: Pod) -> Admission:
         """The topology manager's admission of an active pod, which is inactive if rejected."""
@@ -92,8 +93,12 @@ class Kubelet:
 
         When neither refuses it, the spec is the pod's from now on.
         """
-        changed = self.policies.pod(spec)
-        problem = infeasible_resize(self.active[uid], changed, self.policies.config)
+        changed = recorded_pod(spec)
+        problem = infeasible_resize(
+            self.policies.told(self.active[uid]),
+            self.policies.told(changed),
+            self.policies.config,
+        )
         if problem is not None:
             return problem, None
         admission = self.decide(changed)

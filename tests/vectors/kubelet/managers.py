@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.admission.device_manager import DeviceManager
 from pinfold.core.cpu.static_policy import PodTransaction, StaticPolicy
@@ -122,7 +123,7 @@ class CPUs:
         if draft.bubble:
             bubbles[draft.pod_uid] = CPUSet.from_mask(draft.bubble)
         default = CPUSet.from_mask(draft.default)
-        after = Ledger(self.ledger.policy_name, default, pods, bubbles=bubbles)
+        after = replace(self.ledger, default=default, assignments=pods, bubbles=bubbles)
         if after != self.ledger:
             self.ledger = after
             self._written(after)

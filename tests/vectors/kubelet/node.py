@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.cpu.choice import ReservationError
 from pinfold.core.cpu.static_policy import StaticPolicy
@@ -24,7 +24,6 @@ from pinfold.core.topology_manager.hints import NUMAInfo
 from pinfold.core.topology_manager.manager import TopologyManager, TopologyManagerError
 from pinfold.core.values.cpuset import CPUSet
 from tests.vectors import Case
-from tests.vectors.kubelet.pods import recorded_pod
 
 _ALL_OPTIONS = {"CPUManagerPolicyAlphaOptions": True, "TopologyManagerPolicyAlphaOptions": True}
 _ALLOCATABLE_MEMORY = 60 << 30
@@ -51,9 +50,12 @@ class Policies(Struct, frozen=True):
     pod_level: bool
     """Whether the gate PodLevelResourceManagers is on."""
 
-    def pod(self, fields: Mapping[str, Any]) -> Pod:
-        """A recorded pod, as this kubelet sees it."""
-        return recorded_pod(fields, pod_level=self.config.gate(POD_LEVEL_RESOURCES))
+    def told(self, pod: Pod) -> Pod:
+        """A pod for whoever heeds the gate PodLevelResources: off, it has none of its own.
+
+        The managers heed the field whatever the gate is, and leave such pods alone.
+        """
+        return pod if self.config.gate(POD_LEVEL_RESOURCES) else replace(pod, resources=None)
 
 
 def policies(case: Case, topology: CPUTopology, gates: Mapping[str, bool]) -> Policies:

@@ -9,9 +9,9 @@ from pinfold.core.pod.pod import Container, Pod, PodResources
 from pinfold.core.values.quantity import Quantity
 
 
-def recorded_pod(fields: Mapping[str, Any], *, pod_level: bool = True) -> Pod:
-    """The pod; without the gate PodLevelResources (``pod_level``) as if it had none of its own."""
-    whole = fields.get("resources") if pod_level else None
+def recorded_pod(fields: Mapping[str, Any]) -> Pod:
+    """The pod."""
+    whole = fields.get("resources")
     return Pod(
         uid=fields["uid"],
         name=fields["uid"],

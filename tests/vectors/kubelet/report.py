@@ -47,6 +47,7 @@ def report(kubelet: Kubelet) -> Row:
 
 def _pod(kubelet: Kubelet, pod: Pod, state: NodeState) -> Row:
     policies = kubelet.policies
+    pod = policies.told(pod)
     uncap = policies.config.gate(DISABLE_CPU_QUOTA_WITH_EXCLUSIVE_CPUS)
     enforce = policies.config.cpu_cfs_quota
     levels = isolation_levels(
@@ -101,7 +102,7 @@ def _container(
     row = {
         "cpuset": runs_on,
         "cpuset_cpus": runs_on,
-        "cpuset_mems": str(CPUSet(nodes)),
+        "cpuset_mems": ",".join(map(str, nodes)),
         "exclusive": str(own or CPUSet()),
         "has_exclusive_cpus": exclusive,
         "cpu_quota": cgroup.cpu_quota,
