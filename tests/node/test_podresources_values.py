@@ -6,20 +6,23 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from pinfold.admission.admission import NodeState
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.pod_resources import ManagedPodResources, pod_resources
+from pinfold.node.pod_resources import ManagedPodResources, pod_resources, resources_of
 from pinfold.node.pod_table import PodTable
 from pinfold.ports.podresources import ContainerResources, PodResources
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.state.ledger import Ledger
 from tests.scenes.manager_harness import STATIC, Harness, manifest, parse, run_virtually
+from tests.scenes.pod_level_pods import container, whole_pod
 
 
 async def admit(harness: Harness, document: dict[str, Any]) -> PodRecord:
@@ -172,3 +175,46 @@ def test_strict_reservation_changes_the_pool_and_not_what_may_be_owned() -> None
         assert source.allocatable().cpus == CPUSet(range(1, 8))
 
     run_virtually(scenario())
+
+
+@pytest.mark.parametrize(("pools_once", "pool"), [(False, "4-7"), (True, "")])
+def test_a_pod_that_has_cpus_and_memory_as_a_whole(*, pools_once: bool, pool: str) -> None:
+    """Kubelet 1.36 lists the pod's pool with each container on it, 1.37 with the pod alone."""
+    pod = whole_pod(
+        "8",
+        "8Gi",
+        container("own", "2", "1Gi"),
+        container("part", "1500m", "2Gi"),
+        container("shared"),
+        init=(container("setup"), container("side", sidecar=True)),
+        uid="u",
+    )
+    parts = {"own": "2-3", "part": "4-7", "shared": "4-7", "setup": "0-7", "side": "4-7"}
+    gib = 1 << 30
+    sizes = {"own": 1, "part": 2, "shared": 5, "setup": 8, "side": 5}
+    ledger = replace(
+        Ledger("static", CPUSet.parse("8-9")),
+        assignments={"u": {name: CPUSet.parse(cpus) for name, cpus in parts.items()}},
+        bubbles={"u": CPUSet.parse("0-7")},
+    )
+    memory = MemoryState(
+        {},
+        {"u": {name: (Block((0,), "memory", size * gib),) for name, size in sizes.items()}},
+        {"u": (Block((0,), "memory", 8 * gib),)},
+    )
+    found = resources_of(pod, NodeState(ledger, memory=memory), pools_once=pools_once)
+    assert cpus(found) == {"side": pool, "own": "2-3", "part": pool, "shared": pool}
+    assert found.cpus == CPUSet.parse("0-7")
+    assert [(one.memory_type, one.size, one.numa_nodes) for one in found.memory] == [
+        ("memory", 8 * gib, (0,))
+    ]
+    # A fraction of a CPU is shared, and its memory is the container's own.
+    shared_size = [] if pools_once else [5 * gib]
+    assert {one.name: [block.size for block in one.memory] for one in found.containers} == {
+        "side": shared_size,
+        "own": [gib],
+        "part": [2 * gib],
+        "shared": shared_size,
+    }
+    other = resources_of(replace(pod, uid="v"), NodeState(ledger, memory=memory))
+    assert (other.cpus, other.memory, cpus(other)["own"]) == (CPUSet(), (), "")

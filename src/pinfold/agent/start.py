@@ -347,7 +347,8 @@ class Start:
         own = self.config.own
         if (place := pod_resources_socket(own)) is None:
             return []
-        return [pod_resources(books, place, own.api.pod_resources_group, self.stop)]
+        group, version = own.api.pod_resources_group, self.config.node.kubelet_version
+        return [pod_resources(books, place, group, version, self.stop)]
 
     def agent(  # noqa: PLR0913 - the parts, one each
         self,

@@ -18,6 +18,7 @@ from pinfold.core.memory.memory import Block
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.pod_level import exclusive_cpus, exclusive_memory
 from pinfold.node.pod_table import PodTable
 from pinfold.node.view import Reader
 from pinfold.ports.podresources import (
@@ -36,13 +37,18 @@ _NO_NODE: Final = -1
 """What some plugins give for "no NUMA node", after the kernel's ``numa_node``."""
 
 
-def pod_resources(state: NodeState, pods: PodTable) -> tuple[PodResources, ...]:
+def pod_resources(
+    state: NodeState, pods: PodTable, *, pools_once: bool = False
+) -> tuple[PodResources, ...]:
     """All active pods, in the order of their admission, those that are being ended too."""
-    return tuple(resources_of(active.workload.pod, state) for active in pods.active.values())
+    return tuple(
+        resources_of(active.workload.pod, state, pools_once=pools_once)
+        for active in pods.active.values()
+    )
 
 
 def resources_of_pod(
-    state: NodeState, pods: PodTable, namespace: str, name: str
+    state: NodeState, pods: PodTable, namespace: str, name: str, *, pools_once: bool = False
 ) -> PodResources | None:
     """The pod of that name: an active one before one that has ended, the newest of these.
 
@@ -51,7 +57,7 @@ def resources_of_pod(
     """
     for active in pods.active.values():
         if (active.record.namespace, active.record.name) == (namespace, name):
-            return resources_of(active.workload.pod, state)
+            return resources_of(active.workload.pod, state, pools_once=pools_once)
     for record in reversed([*pods.ended.values()]):
         if (record.namespace, record.name) == (namespace, name):
             return _ended(record)
@@ -87,56 +93,73 @@ def allocatable_devices(devices: DeviceState) -> tuple[ContainerDevices, ...]:
 
 
 class ManagedPodResources:
-    """What is in the books now; fulfils :class:`PodResourcesSource`."""
+    """What is in the books now; fulfils :class:`PodResourcesSource`.
 
-    def __init__(self, books: Reader) -> None:
+    ``pools_once`` is what the kubelet's version says: see :func:`resources_of`.
+    """
+
+    def __init__(self, books: Reader, *, pools_once: bool = False) -> None:
         self._books = books
+        self._pools_once = pools_once
 
     def pods(self) -> Sequence[PodResources]:
         """All active pods."""
-        return pod_resources(self._books.view.state, self._books.view.pods)
+        view = self._books.view
+        return pod_resources(view.state, view.pods, pools_once=self._pools_once)
 
     def pod(self, namespace: str, name: str) -> PodResources | None:
         """One pod, also one that has ended and is remembered."""
-        return resources_of_pod(self._books.view.state, self._books.view.pods, namespace, name)
+        view, once = self._books.view, self._pools_once
+        return resources_of_pod(view.state, view.pods, namespace, name, pools_once=once)
 
     def allocatable(self) -> AllocatableResources:
         """What containers may be given."""
         return allocatable_resources(self._books.view.node, self._books.view.state)
 
 
-def resources_of(pod: Pod, state: NodeState) -> PodResources:
-    """What the containers of one pod have."""
+def resources_of(pod: Pod, state: NodeState, *, pools_once: bool = False) -> PodResources:
+    """What a pod has as a whole, and what its containers have.
+
+    ``pools_once``: what containers share with others of their pod is told of the pod alone
+    (:data:`~pinfold.core.kubelet.version_rules.PODRESOURCES_TELL_POOLS_ONCE`).
+    """
+    memory = () if state.memory is None else state.memory.bubbles.get(pod.uid, ())
     # Init containers that come to an end are not told of, though they may have CPUs for now.
     sidecars = [container for container in pod.init_containers if container.is_sidecar]
     return PodResources(
         pod.namespace,
         pod.name,
         (
-            *(_container(pod, container, state, restartable_init=True) for container in sidecars),
-            *(_container(pod, container, state) for container in pod.containers),
+            *(_container(pod, one, state, once=pools_once, sidecar=True) for one in sidecars),
+            *(_container(pod, one, state, once=pools_once) for one in pod.containers),
         ),
+        state.ledger.bubble_of(pod.uid) or NO_CPUS,
+        _memory(memory),
     )
 
 
 def _container(
-    pod: Pod, container: Container, state: NodeState, *, restartable_init: bool = False
+    pod: Pod, container: Container, state: NodeState, *, once: bool, sidecar: bool = False
 ) -> ContainerResources:
     name, devices = container.name, state.devices
     held = devices.allocations.of_container(pod.uid, name)
     memory, by_load = state.memory, state.load_driven.get(pod.uid)
+    shares_cpus = once and pod.uid in state.ledger.bubbles and not exclusive_cpus(container)
+    blocks = () if memory is None else memory.blocks_of(pod.uid, name) or ()
+    if once and memory is not None and pod.uid in memory.bubbles:
+        blocks = blocks if exclusive_memory(container) else ()
     # What comes and goes is no allocation, and whoever counts has it in the pod's requests.
     is_by_load = by_load is not None and name in by_load.names
     return ContainerResources(
         name,
-        NO_CPUS if is_by_load else state.ledger.cpus_of(pod.uid, name) or NO_CPUS,
+        NO_CPUS if is_by_load or shares_cpus else state.ledger.cpus_of(pod.uid, name) or NO_CPUS,
         devices=tuple(
             entry
             for resource in sorted(held)
             for entry in _device_entries(devices, resource, held[resource])
         ),
-        memory=() if memory is None else _memory(memory.blocks_of(pod.uid, name) or ()),
-        restartable_init=restartable_init,
+        memory=_memory(blocks),
+        restartable_init=sidecar,
     )
 
 

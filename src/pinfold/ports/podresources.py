@@ -51,11 +51,17 @@ class ContainerResources(Struct, frozen=True):
 
 
 class PodResources(Struct, frozen=True):
-    """A pod's sidecars, then its containers, in the manifest's order."""
+    """A pod's sidecars, then its containers, in the manifest's order.
+
+    ``cpus`` and ``memory`` are what the pod has as a whole, of which its containers have parts;
+    nothing where each container has its own.
+    """
 
     namespace: str
     name: str
     containers: tuple[ContainerResources, ...] = ()
+    cpus: CPUSet = NO_CPUS
+    memory: tuple[ContainerMemory, ...] = ()
 
 
 class AllocatableResources(Struct, frozen=True):

@@ -16,11 +16,18 @@ import grpc
 import pytest
 
 from pinfold.adapters.podresources.service import BURST, QPS, TokenBucket
+from pinfold.adapters.podresources_client import PodResourcesClient
+from pinfold.adapters.podresources_client import podresources_pb2 as older
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.formats.grpc_limits import CONNECTIONS
 from pinfold.linux.socket_places import LONGEST_PATH
 from pinfold.ports.errors import PortError
-from pinfold.ports.podresources import ContainerDevices, ContainerResources, PodResources
+from pinfold.ports.podresources import (
+    ContainerDevices,
+    ContainerMemory,
+    ContainerResources,
+    PodResources,
+)
 from tests.scenes.podresources_world import (
     LISTER,
     Rows,
@@ -67,6 +74,42 @@ def test_it_answers_what_the_source_says_now(path: Path) -> None:
                 b"\x0a\x11\x0a\x01a\x12\x04prod\x1a\x06\x0a\x04main"
                 b"\x0a\x11\x0a\x01b\x12\x04prod\x1a\x06\x0a\x04main"
             )
+
+    asyncio.run(scenario())
+
+
+def test_clients_of_any_age_read_a_pod_that_has_cpus_as_a_whole(path: Path) -> None:
+    """Those from before 1.37 know nothing of the pod's own fields, and skip them."""
+
+    async def scenario() -> None:
+        nic = ContainerDevices("example.com/nic", ("a",), (1,))
+        main = ContainerResources("main", CPUSet([2, 3]), devices=(nic,))
+        shared = ContainerResources("side", restartable_init=True)
+        memory = ContainerMemory("memory", 1 << 30, (1,))
+        pod = PodResources("prod", "web", (shared, main), CPUSet(range(2, 6)), (memory,))
+        async with serving(Rows([pod]), path), reading(path) as reader:
+            (told,) = (await reader.list_pods()).pod_resources
+            assert list(told.cpu_ids) == [2, 3, 4, 5]
+            assert [(one.memory_type, one.size) for one in told.memory] == [("memory", 1 << 30)]
+            assert [node.ID for one in told.memory for node in one.topology.nodes] == [1]
+            assert [list(one.cpu_ids) for one in told.containers] == [[], [2, 3]]
+            assert (await reader.get("prod", "web")).pod_resources == told
+            old = older.ListPodResourcesResponse.FromString(await reader.raw(LISTER + "List"))
+            assert {field.name for field, _ in old.pod_resources[0].ListFields()} == {
+                "name",
+                "namespace",
+                "containers",
+            }
+            client = PodResourcesClient(path)
+            try:
+                found = await client.pod("prod", "web", within=20)
+                assert {name: list(devices) for name, devices in found.items()} == {
+                    "side": [],
+                    "main": ["example.com/nic"],
+                }
+                assert list(await client.pods(within=20)) == [("prod", "web")]
+            finally:
+                await client.close()
 
     asyncio.run(scenario())
 

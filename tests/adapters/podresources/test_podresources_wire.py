@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.adapters.podresources import messages
 from pinfold.adapters.podresources import podresources_pb2 as v1
@@ -59,6 +60,24 @@ def test_a_list_is_what_the_kubelet_sends() -> None:
     assert numbers(parts[3][1]) == [2, 3, 300]
     assert fields(parts[4][1]) == [(1, b"memory"), (2, 1 << 40), (3, b"\x0a\x00")]
     assert fields(parts[5][1]) == [(1, b"hugepages-2Mi"), (3, b"")]
+
+
+def test_what_a_pod_has_as_a_whole_is_beside_its_containers() -> None:
+    whole = replace(
+        POD, cpus=CPUSet([0, 1, 200]), memory=(ContainerMemory("memory", 1 << 33, (0, 1)),)
+    )
+    ((_, pod),) = fields(messages.list_response([whole]).SerializeToString())
+    parts = fields(pod)
+    assert [number for number, _ in parts] == [1, 2, 3, 3, 4, 5]
+    assert numbers(parts[4][1]) == [0, 1, 200]
+    assert fields(parts[5][1]) == [
+        (1, b"memory"),
+        (2, 1 << 33),
+        (3, b"\x0a\x00\x0a\x02\x08\x01"),
+    ]
+    # Nothing else of the message is another one.
+    ((_, without),) = fields(messages.list_response([POD]).SerializeToString())
+    assert fields(without) == parts[:4]
 
 
 def test_get_wraps_one_pod() -> None:

@@ -77,6 +77,8 @@ def _pod(pod: PodResources) -> v1.PodResources:
         name=pod.name,
         namespace=pod.namespace,
         containers=[_container(container) for container in pod.containers],
+        cpu_ids=pod.cpus,
+        memory=[_memory(block) for block in pod.memory],
     )
 
 

@@ -13,6 +13,8 @@ from msgspec import Struct, field
 from pinfold.agent.reports import report_of_node
 from pinfold.config.agent import pod_resources_socket
 from pinfold.config.section import AgentSection
+from pinfold.core.kubelet.version_rules import PODRESOURCES_TELL_POOLS_ONCE
+from pinfold.core.kubelet.versions import KubeletVersion
 from pinfold.documents import status as documents
 from pinfold.documents.status import Part
 from pinfold.linux.socket_places import is_stale
@@ -125,14 +127,17 @@ def check_pod_resources(own: AgentSection) -> None:
         raise PortError(f"{place}: {error.strerror}", elsewhere) from None
 
 
-def pod_resources(books: Reader, place: Path, group: str | None, stop: asyncio.Event) -> Runnable:
-    """Serves podresources, also to a group, until the agent stops."""
+def pod_resources(
+    books: Reader, place: Path, group: str | None, version: KubeletVersion, stop: asyncio.Event
+) -> Runnable:
+    """Serves podresources as a kubelet of this version, also to a group, until the agent stops."""
+    pools_once = PODRESOURCES_TELL_POOLS_ONCE.at(version)
 
     async def run() -> None:
         from pinfold.adapters.podresources import serve_pod_resources  # noqa: PLC0415 - 31 ms
 
         await serve_pod_resources(
-            ManagedPodResources(books),
+            ManagedPodResources(books, pools_once=pools_once),
             place,
             stop=stop,
             group=group,

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.core.kubelet.versions import V1_35, V1_36, ByVersion, KubeletVersion, since
+from pinfold.core.kubelet.versions import V1_35, V1_36, V1_37, ByVersion, KubeletVersion, since
 
 
 class VersionRule(Struct, frozen=True):
@@ -42,5 +42,17 @@ MEMORY_RESERVATION_TIERS: Final = VersionRule(
     holds=since(KubeletVersion(36)),
 )
 
-VERSION_RULES: Final = (DEVICE_HINTS_BY_DEVICES, MEMORY_RESERVATION_TIERS)
+PODRESOURCES_TELL_POOLS_ONCE: Final = VersionRule(
+    slug="podresources-tell-pools-once",
+    text="In podresources, a container that shares CPUs or memory with others of its pod has none "
+    "of its own: they are the pod's `cpu_ids` and `memory`; before, each of them has all of it.",
+    source="kubernetes/kubernetes#138738 (1.37)",
+    holds=since(V1_37),
+)
+
+VERSION_RULES: Final = (
+    DEVICE_HINTS_BY_DEVICES,
+    MEMORY_RESERVATION_TIERS,
+    PODRESOURCES_TELL_POOLS_ONCE,
+)
 """Every row, in the order of the documentation."""
