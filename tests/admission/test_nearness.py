@@ -212,11 +212,11 @@ def test_a_required_wish_needs_cpus_to_place() -> None:
     scene = Scene()
     required = {NEAR: "eth0", POLICY: "required"}
     mixed = pod(required | {"near-policy.pinfold.dev/container.c1": "required"}, 2, 0)
-    assert near_refusal(scene.localities, pod(required, 2)) is None
-    of_one = near_refusal(scene.localities, mixed)
+    assert near_refusal(scene.localities, pod(required, 2), placed=["c0"]) is None
+    of_one = near_refusal(scene.localities, mixed, placed=["c0"])
     assert of_one is not None
     assert "container c1 has no CPUs of its own" in str(of_one)
-    without_policy = near_refusal(scene.localities, pod(required, 2), exclusive=False)
+    without_policy = near_refusal(scene.localities, pod(required, 2))
     assert without_policy is not None
     assert "the pod has no CPUs of its own" in str(without_policy)
 

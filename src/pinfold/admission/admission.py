@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product, starmap
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
 from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.pod_level import Bubble, placed_names, whole_notes, whole_refusal
 from pinfold.admission.smt_isolation import (
     SMTIsolation,
     alone_on_cores,
@@ -44,11 +45,15 @@ from pinfold.admission.smt_isolation import (
 )
 from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.machine.locality import Localities
 from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.moves.owners import Owner
+from pinfold.core.pod.annotation import Annotation
+from pinfold.core.pod.annotations import ISOLATED_CPUS, LOAD_DRIVEN, MIXED_CPUS, SMT_ISOLATE
 from pinfold.core.pod.pod import CPU, Container, Pod, unmixed
+from pinfold.core.pod.pod_level import takes_part
 from pinfold.core.topology_manager.manager import Admission, TopologyManager
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
@@ -89,6 +94,21 @@ class Node(Struct, frozen=True):
     """Whether devices make hints only of the NUMA nodes that have some."""
     load_driven: bool = False
     """Whether containers may ask to have their CPUs by load (:mod:`~.load_driven`)."""
+    pod_level: bool = False
+    """Whether pods are served by resources of their own (gate ``PodLevelResourceManagers``)."""
+    rules: AllocationRules = KUBELET
+    """Whether faults of the kubelet are shown as they are, or not made."""
+
+    @property
+    def heeded(self) -> tuple[Annotation[Any], ...]:
+        """The annotations about exclusive CPUs that mean something here."""
+        known: tuple[tuple[Annotation[Any], bool], ...] = (
+            (MIXED_CPUS, self.mixes),
+            (SMT_ISOLATE, self.smt is not None),
+            (ISOLATED_CPUS, self.isolation is not None),
+            (LOAD_DRIVEN, self.load_driven),
+        )
+        return tuple(row for row, is_known in known if is_known)
 
     @property
     def smt_remark(self) -> str:
@@ -146,8 +166,11 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     exclusive = node.cpu_policy is not None
     pod = pod if node.mixes else unmixed(pod)
     seen, by_load = charged(node, state), load_driven_containers(pod) if node.load_driven else ()
+    is_whole = node.pod_level and takes_part(pod)
+    placed = placed_names(node.cpu_policy, node.topology_manager, pod)
     refusal = (
-        near_refusal(node.localities, pod, exclusive=exclusive)
+        (whole_refusal(pod, node.heeded) if is_whole else None)
+        or near_refusal(node.localities, pod, placed=placed)
         or isolation_refusal(node.isolation, pod, exclusive=exclusive)
         or smt_refusal(node.smt, pod)
         or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
@@ -165,8 +188,16 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
                 node.cpu_policy, seen.ledger, state.offline, pod, cpu_wishes(node, pod, use)
             ),
             memory=memory_draft(node, state.memory, pod.uid),
-            devices=DeviceManager(state.devices, answers, nodes, bindings, by_devices=narrow),
+            devices=DeviceManager(
+                state.devices,
+                answers,
+                nodes,
+                bindings,
+                by_devices=narrow,
+                late=[] if node.rules == KUBELET else None,
+            ),
             nearness=near,
+            pod_level=node.pod_level,
         )
 
     ways = ways_to_serve(state.devices, pod)
@@ -211,7 +242,10 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         allocations={name: one for name, one in given.items() if name not in by_load},
         load_driven={name: one for name, one in given.items() if name in by_load},
     )
-    lack = None if node.cache is None else node.cache.lack(state.ledger, pod, decision.claims)
+    if is_whole:
+        decision = replace(decision, notes=(*decision.notes, *whole_notes(pod, node.heeded)))
+    own = {name: one.claim for name, one in decision.allocations.items()}
+    lack = None if node.cache is None else node.cache.lack(state.ledger, pod, own)
     return decision if lack is None else decision.refused(*lack)
 
 
@@ -309,24 +343,33 @@ def memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> Memory
     return MemoryManager(node.memory_policy, MemoryTransaction(pod_uid, memory))
 
 
+def _bubble(draft: PodDraft) -> Bubble | None:
+    given = None if draft.cpus is None else draft.cpus.whole
+    return Bubble.of(given, () if draft.memory is None else draft.memory.whole)
+
+
 def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
     given, providers = admission.admitted, tuple(draft.providers())
-    failed = admission.failed_provider
+    failed, cpus, memory = admission.failed_provider, draft.cpus, draft.memory
+    late = () if draft.devices is None else draft.devices.late or ()
+    faults = (one.fault for one in (cpus, memory) if one is not None and one.fault is not None)
     return Decision(
         pod=pod,
         admitted=given,
         reason=admission.reason,
         message=admission.message,
-        allocations=draft.cpus.allocations if draft.cpus and given else {},
+        allocations=cpus.own_of(pod) if cpus and given else {},
+        bubble=_bubble(draft) if given else None,
+        leaked=CPUSet() if cpus is None else cpus.leaked,
         affinities=admission.decisions,
         providers=providers,
-        notes=(*draft.nearness.notes, *(draft.cpus.notes if draft.cpus and given else ())),
+        notes=(*draft.nearness.notes, *(cpus.notes if cpus and given else ()), *late),
         affinity=admission.affinity,
         failed_container=admission.failed_container,
         failed_provider=None if failed is None else providers[failed],
-        fault=None if draft.cpus is None else draft.cpus.fault,
-        memory=draft.memory.allocations if draft.memory and given else {},
-        memory_state=draft.memory.transaction.state if draft.memory and given else None,
+        fault=next(faults, None),
+        memory=memory.allocations if memory and given else {},
+        memory_state=memory.transaction.state if memory and given else None,
         devices=draft.devices.allocations if draft.devices and given else {},
         by_class=draft.devices.by_class if draft.devices and given else {},
     )

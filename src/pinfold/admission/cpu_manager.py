@@ -13,14 +13,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.refusal import UnmetWishError
-from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
-from pinfold.core.kubelet.faults import CPUS_NOT_FREE, KubeletFault, UpstreamFaultError
+from pinfold.core.cpu.static_policy import (
+    CPUAllocation,
+    PodAllocation,
+    PodTransaction,
+    StaticPolicy,
+)
+from pinfold.core.kubelet.faults import (
+    BUBBLE_LEAKS,
+    CPUS_NOT_FREE,
+    KubeletFault,
+    UpstreamFaultError,
+)
 from pinfold.core.pod.pod import (
     CPU,
     Container,
     Pod,
     exclusive_requests,
-    guaranteed_cpus,
     pod_guaranteed_cpus,
 )
 from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
@@ -80,9 +89,11 @@ class CPUWish(Protocol):
 class CPUManager:
     """Works on one pod's draft.
 
-    ``allocations`` is what it has given so far, by container; ``fault`` is set once the kubelet
-    itself would have had no valid answer; ``parked`` is the bitmask of CPUs that are nobody's and
-    offline, so that they can only stay idle.  Each of the ``wishes`` sees what those before left.
+    ``allocations`` is what it has given so far, by container; ``whole`` is what it has given to the
+    pod as a whole, of which the others are parts then.  ``fault`` is set once the kubelet itself
+    would have had no valid answer, ``leaked`` are CPUs that it would never give back then.
+    ``parked`` is the bitmask of CPUs that are nobody's and offline, so that they can only stay
+    idle.  Each of the ``wishes`` sees what those before left.
     """
 
     def __init__(
@@ -97,8 +108,17 @@ class CPUManager:
         self.parked = parked
         self.wishes = wishes
         self.allocations: dict[str, CPUAllocation] = {}
+        self.whole: PodAllocation | None = None
         self.fault: KubeletFault | None = None
+        self.leaked = CPUSet()
         self._hinted: Shown | None = None
+
+    def own_of(self, pod: Pod) -> dict[str, CPUAllocation]:
+        """What it has given to containers for themselves."""
+        if self.whole is None:
+            return self.allocations
+        counts = {one.name: self.policy.exclusive_cpus(pod, one) for one in pod.all_containers}
+        return {name: one for name, one in self.allocations.items() if counts.get(name)}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -156,11 +176,28 @@ class CPUManager:
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give the pod its CPUs as a whole, if it is to have any; raises AllocationError."""
+        draft, before = self.transaction, self.transaction.bubble
         view = self._view(self._hinted or self._show(self._asked_by_all(pod)))
-        given = self.policy.allocate_pod(view, pod, affinity)
-        if given is not None:
-            self.transaction = view
-            self.allocations.update(given.containers)
+        try:
+            given = self.policy.allocate_pod(view, pod, affinity)
+        except UpstreamFaultError as error:
+            raise self._refusal(error.fault, str(error)) from None
+        except AllocationError:
+            if view.bubble & ~before:
+                self.fault, self.leaked = BUBBLE_LEAKS, CPUSet.from_mask(view.bubble)
+            raise
+        if given is None:
+            return
+        if given.not_free:
+            raise self._refusal(
+                CPUS_NOT_FREE,
+                f"the kubelet would hand out CPUs {given.not_free}, which are not free",
+            )
+        draft.default &= ~view.bubble
+        draft.bubble, draft.assigned = view.bubble, view.assigned
+        self.parked &= ~view.bubble
+        self.whole = given
+        self.allocations.update(given.containers)
 
     def _asked(self, pod: Pod, container: Container) -> Asked:
         name = container.name
@@ -216,7 +253,8 @@ def draft_for_pod(
         return None
     held = {name: cpus.mask for name, cpus in ledger.used_by(pod.uid).items()}
     free = _free(policy, ledger, offline)
-    draft = PodTransaction(pod.uid, free, held, idle=_idle(ledger, pod, held))
+    bubble = (ledger.bubble_of(pod.uid) or CPUSet()).mask
+    draft = PodTransaction(pod.uid, free, held, idle=_idle(ledger, pod, held), bubble=bubble)
     return CPUManager(policy, draft, (ledger.default & offline).mask, wishes)
 
 
@@ -234,7 +272,7 @@ def draft_for_container(  # noqa: PLR0913, PLR0917 - the node, the container, wh
     may be taken over by the container that is ``asking``.
     """
     pod, container = asking
-    requested = guaranteed_cpus(pod, container)
+    requested = 0 if policy is None else policy.exclusive_cpus(pod, container)
     if policy is None or requested == 0:
         return None
     held = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold.admission.pod_level import Bubble
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.kubelet.faults import KubeletFault
 from pinfold.core.memory.memory import Block, MemoryState
@@ -14,14 +15,15 @@ from pinfold.core.pod.pod import Pod
 from pinfold.core.topology_manager.hints import TopologyHint
 from pinfold.core.topology_manager.manager import AffinityDecision
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.ledger import Assign, Change
+from pinfold.state.ledger import Assign, AssignBubble, Change
 
 
 class Decision(Struct, frozen=True):
     """The answer to one pod, with everything that it was made from.
 
     ``reason`` and ``message`` are the kubelet's, None when admitted.  ``affinities`` are the
-    topology manager's merges; ``allocations`` the exclusive sets by container, ``memory`` the
+    topology manager's merges; ``allocations`` the exclusive sets by container, ``bubble`` is what
+    the pod has as a whole, in which these are then, ``memory`` the
     blocks, ``devices`` the ids by resource; ``fault`` is set where the kubelet itself has no valid
     answer.  ``providers`` names the managers whose hints are in the merges, in their order,
     ``failed_provider`` the one that could not give ``failed_container`` what it asks for.
@@ -47,12 +49,17 @@ class Decision(Struct, frozen=True):
     devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     by_class: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Those of the devices that were given for classes, by container and class resource."""
+    bubble: Bubble | None = None
+    leaked: CPUSet = CPUSet()
+    """CPUs that stay a refused pod's for ever, by a fault of the kubelet."""
     load_driven: Mapping[str, CPUAllocation] = field(default_factory=dict)
     """What load-driven containers would be given now: they start in the shared pool."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """What admitting the pod changes in the ledger."""
+        if self.bubble is not None and self.bubble.cpus:
+            return (AssignBubble(self.pod.uid, self.bubble.cpus, self.bubble.parts),)
         return tuple(
             Assign(self.pod.uid, name, allocation.claim, allocation.idle)
             for name, allocation in self.allocations.items()
@@ -60,7 +67,9 @@ class Decision(Struct, frozen=True):
 
     @property
     def claims(self) -> dict[str, CPUSet]:
-        """All CPUs that nobody else can have, by container."""
+        """All CPUs that nobody else can have, by container; parts of a bubble may be the same."""
+        if self.bubble is not None and self.bubble.cpus:
+            return dict(self.bubble.parts)
         return {name: one.claim for name, one in self.allocations.items()}
 
     @property
@@ -76,6 +85,7 @@ class Decision(Struct, frozen=True):
             reason=reason,
             message=message,
             allocations={},
+            bubble=None,
             load_driven={},
             memory={},
             memory_state=None,

@@ -57,7 +57,7 @@ class GivenDevices:
         """Nothing: the kubelet has."""
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
-        """Nothing: the kubelet has."""
+        """Nothing, as for a container."""
 
     def _hints(self, containers: Iterable[Container]) -> dict[str, list[TopologyHint] | None]:
         places: dict[str, list[int]] = {}

@@ -40,10 +40,11 @@ class DeviceManager:
     which nobody has a device, are none of its business.  ``bindings`` say of which resources the
     devices of classes are; None for the first way that there is.  ``by_devices``: hints are made
     of the NUMA nodes that have a device of the resource, not of all ``numa_nodes``
-    (:data:`~pinfold.core.kubelet.version_rules.DEVICE_HINTS_BY_DEVICES`).
+    (:data:`~pinfold.core.kubelet.version_rules.DEVICE_HINTS_BY_DEVICES`).  ``late`` takes what a
+    kubelet would find out after the admission only; None: who decides here gives all or nothing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what there is, and how it is asked
         self,
         state: DeviceState,
         answers: Answers,
@@ -51,10 +52,12 @@ class DeviceManager:
         bindings: Bindings | None = None,
         *,
         by_devices: bool = True,
+        late: list[str] | None = None,
     ) -> None:
         self.state = state
         self.bindings = bindings
         self.answers = answers
+        self.late = late
         self.numa_nodes = tuple(numa_nodes)
         self.by_devices = by_devices
         self.allocations: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -121,12 +124,25 @@ class DeviceManager:
             self._reusable[resource] = before | mask if ends_before_others else before & ~mask
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
-        """Give each container its devices, as :meth:`allocate`.
+        """Give all containers of a pod with resources of its own their devices.
 
-        A kubelet gives them when the containers are created, with the same affinity.
+        A kubelet does so when it creates them, with the affinity of the admission: what it cannot
+        have then fails the container, and not the pod.
+
+        Raises:
+            AllocationError: they cannot have them, and :attr:`late` is None.
+            PreferenceNeededError: a plugin has to be asked first.
         """
         for container in pod.all_containers:
-            self.allocate(pod, container, affinity)
+            try:
+                self.allocate(pod, container, affinity)
+            except AllocationError as error:
+                if self.late is None:
+                    raise
+                self.late.append(
+                    f"container {container.name} cannot be created: a pod with resources of its "
+                    f"own gets its devices after its admission, and then {error}"
+                )
 
     def _begin(self, pod: Pod) -> None:
         if self._pod_uid is None:

@@ -17,6 +17,7 @@ from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.policy import nodes_with_devices
 from pinfold.core.devices.table import DeviceTable
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.node_allocatable import (
     PODS,
     AllocatableError,
@@ -133,6 +134,8 @@ def build_node(
         smt=smt,
         hints_by_devices=DEVICE_HINTS_BY_DEVICES.at(config.kubelet_version),
         load_driven=config.load_driven,
+        pod_level=config.gate(POD_LEVEL_RESOURCE_MANAGERS),
+        rules=rules,
         topology_manager=topology_manager,
         allocatable=allocatable,
         max_pods=pods,
@@ -257,6 +260,7 @@ def _cpu_policy(
         reserved_cpus=config.reserved_system_cpus,
         topology_manager_policy=config.topology_manager_policy,
         rules=rules,
+        pod_level=config.gate(POD_LEVEL_RESOURCE_MANAGERS),
     )
 
 

@@ -7,7 +7,7 @@ pod: :func:`near_refusal`, then :func:`near_attempts`, and for each of these
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from pinfold.core.machine.locality import Localities, LocalityError
 from pinfold.core.pod.annotation import AnnotationError
 from pinfold.core.pod.annotations import PREFERRED, REQUIRED
 from pinfold.core.pod.near_wishes import NearWish, NearWishes, wishes_of
-from pinfold.core.pod.pod import Container, Pod, exclusive_requests
+from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.topology_manager.hints import (
     MAX_NUMA_ID,
     NUMAInfo,
@@ -41,14 +41,14 @@ Given = Mapping[str, CPUAllocation]
 
 
 def near_refusal(
-    localities: Localities | None, pod: Pod, *, exclusive: bool = True, complete: bool = True
+    localities: Localities | None, pod: Pod, *, placed: Collection[str] = (), complete: bool = True
 ) -> UnmetWishError | None:
     """Why a pod cannot run here whatever is free: the wish is none, or cannot be met.
 
     Args:
         localities: the devices of the machine; None on a node that knows no such wishes.
         pod: the pod.
-        exclusive: the node gives out exclusive CPUs (static policy).
+        placed: the containers for which the node chooses CPUs.
         complete: as in :func:`wishes_of`.
     """
     if localities is None:
@@ -62,11 +62,10 @@ def near_refusal(
             return _not_near(wish, f": {problem}")
     if wishes is None or not complete:
         return None
-    owners = exclusive_requests(pod) if exclusive else {}
     for name, wish in wishes.containers.items():
-        if wish.required and name not in owners:
+        if wish.required and name not in placed:
             return _without_cpus(wish, f"container {name}")
-    if wishes.pod is not None and wishes.pod.required and not owners:
+    if wishes.pod is not None and wishes.pod.required and not placed:
         return _without_cpus(wishes.pod, "the pod")
     return None
 
@@ -257,7 +256,7 @@ class Nearness:
             )
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
-        """Refuse what the required wish of one of the containers forbids; raises UnmetWishError."""
+        """Refuse what a required wish forbids of any part of the pod; raises UnmetWishError."""
         for container in pod.all_containers:
             self.allocate(pod, container, affinity)
 

@@ -40,6 +40,8 @@ class PodDraft(Struct, frozen=True):
     nearness: NearAttempt
     given: GivenDevices | None = None
     """Where a kubelet has given the devices: they are aligned with, and not given here."""
+    pod_level: bool = False
+    """The gate ``PodLevelResourceManagers``: whether pods are served by resources of their own."""
 
     def providers(self) -> dict[str, Provider]:
         """The managers that the pod wants something of, by name, in the kubelet's order.
@@ -49,9 +51,12 @@ class PodDraft(Struct, frozen=True):
         pod, found = self.pod, dict[str, Provider]()
         if self.devices is not None and self._wants_devices(self.devices.state):
             found[DEVICE_MANAGER] = self.devices
-        if pod.has_pod_level_resources:
+        is_whole = pod.has_pod_level_resources
+        if is_whole and not self.pod_level:
             return found
-        if self.cpus is not None and pod_guaranteed_cpus(pod) > 0:
+        if self.cpus is not None and (
+            self.cpus.policy.serves_whole(pod) if is_whole else pod_guaranteed_cpus(pod) > 0
+        ):
             found[CPU_MANAGER] = self.cpus
         if self.memory is not None and pod.qos is QOSClass.GUARANTEED:
             found[MEMORY_MANAGER] = self.memory
@@ -74,7 +79,12 @@ class PodDraft(Struct, frozen=True):
             # Nobody would have an opinion, and then every policy admits.
             return Admission(admitted=True, reason=None, message=None, affinity={}, decisions=())
         try:
-            return self.nearness.manager.admit(self.pod, containers, providers)
+            return self.nearness.manager.admit(
+                self.pod,
+                containers,
+                providers,
+                pod_level=self.pod_level and self.pod.has_pod_level_resources,
+            )
         except TooManyNUMANodesError as error:
             # A node is not configured so, but a device plugin registers when it likes.
             return Admission(

@@ -15,16 +15,22 @@ from pinfold.core.pod.pod import Pod
 
 
 def settle(state: NodeState, decision: Decision) -> NodeState:
-    """The state of the node after a decision; a rejected pod changes nothing.
+    """The state of the node after a decision.
+
+    A rejected pod changes nothing, but for the CPUs that a kubelet never gives back.
 
     Raises:
         InvariantError: the decision does not fit the ledger (it was made on another one).
     """
-    if not decision.admitted:
-        return state
     uid = decision.pod.uid
+    if not decision.admitted:
+        if not decision.leaked:
+            return state
+        return replace(state, ledger=state.ledger.with_bubble(uid, decision.leaked, {}))
     ledger, memory, devices = state.ledger, state.memory, state.devices
-    if decision.allocations:
+    if decision.bubble is not None and decision.bubble.cpus:
+        ledger = ledger.with_bubble(uid, decision.bubble.cpus, decision.claims)
+    elif decision.allocations:
         ledger = ledger.with_pod(uid, decision.claims, decision.idle)
     if decision.memory_state is not None:
         memory = decision.memory_state

@@ -22,7 +22,9 @@ def changed_pods(before: Plan, after: Plan) -> list[tuple[PodPlacement, PodPlace
 def _outcome(placement: PodPlacement) -> tuple[object, ...]:
     exclusive = {c.name: (c.cpus, c.mixed) for c in placement.containers if c.exclusive}
     given = {c.name: (c.memory, dict(c.devices)) for c in placement.containers}
-    return (placement.admitted, placement.decision.reason, exclusive, given)
+    bubble = placement.bubble
+    whole = None if bubble is None else (bubble.cpus, bubble.parts, bubble.memory)
+    return (placement.admitted, placement.decision.reason, exclusive, given, whole)
 
 
 def compare_document(before: Plan, after: Plan, notes: Sequence[str]) -> Comparison:

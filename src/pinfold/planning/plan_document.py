@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from pinfold.admission.in_force.table import wishes_of_container, wishes_of_node
 from pinfold.admission.in_force.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.admission.moves import rebalance_document, resize_document
+from pinfold.admission.pod_level import Bubble
 from pinfold.admission.quota import quota_use
 from pinfold.core.classes.names import class_of
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -19,10 +20,12 @@ from pinfold.core.pod.pod import MEMORY
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
+from pinfold.documents.records import Bubble as BubbleRecord
 from pinfold.documents.records import Kubelet, MemoryBlock
 from pinfold.planning.memory_qos import of_classes, rules_of, with_memory_qos, without_effect
 from pinfold.planning.node_use import class_use, device_use, numa_use
-from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
+from pinfold.planning.placement import ContainerPlacement
+from pinfold.planning.planner import Plan, PodPlacement, ResizedContainer
 
 _Of = TypeVar("_Of")
 
@@ -106,6 +109,7 @@ def _pod(
         message=decision.message,
         kubelet_fault=None if decision.fault is None else decision.fault.slug,
         notes=decision.notes,
+        bubble=bubble_document(placement.bubble),
         containers=[
             _container(container, pool, _placed(container, placement, node))
             for container in placement.containers
@@ -149,6 +153,7 @@ def _container(
         exclusive=container.exclusive,
         shared=pool if container.mixed else UNSET,
         idle=UNSET if container.idle is None else str(container.idle),
+        isolation=UNSET if container.isolation is None else container.isolation.value,
         numa_nodes=container.numa_nodes,
         memory=memory_blocks(container.memory),
         devices=dict(container.devices),
@@ -164,6 +169,15 @@ def _resize(answer: ResizedContainer) -> form.PlannedResize:
 
 def _by_short_name(by_class: Mapping[str, _Of]) -> dict[str, _Of]:
     return {class_of(name) or name: one for name, one in by_class.items()}
+
+
+def bubble_document(bubble: Bubble | None) -> BubbleRecord | UnsetType:
+    """What a pod has as a whole; UNSET: nothing."""
+    if bubble is None:
+        return UNSET
+    return BubbleRecord(
+        cpus=str(bubble.cpus), pool=str(bubble.pool), memory=memory_blocks(bubble.memory)
+    )
 
 
 def memory_blocks(blocks: Iterable[Block]) -> list[MemoryBlock]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from pinfold.admission.decision import Decision
 from pinfold.admission.kubelet_resize import resize_as_kubelet
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.model import build_node, check_device_hints, empty_state
+from pinfold.admission.pod_level import Bubble
 from pinfold.admission.quota import FORBIDDEN, NO_QUOTAS, Quotas, forbidden
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.admission.resize import Resize, plan_resize, settle_resize
@@ -25,44 +25,17 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine.machine import Machine
-from pinfold.core.memory.memory import Block
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
 from pinfold.core.moves.resize import INCONSISTENT, ResizeDecision, resized
 from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.moves.steps import MovePlan
-from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.pod import Pod
 from pinfold.core.quota.charge import Refused
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.placement import ContainerPlacement, placements
 from pinfold.planning.quotas import NOT_PLANNED, Made, PlannedQuotas
 from pinfold.state.ledger import Ledger
-
-_NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = {}
-
-
-class ContainerPlacement(Struct, frozen=True):
-    """Where a container runs, on its own CPUs or the shared pool, and what else it was given.
-
-    ``kind`` is "container", "init" or "sidecar"; ``memory`` are the blocks that the memory manager
-    gave it, ``devices`` the ids by resource, ``by_class`` those of them that it has for classes.
-    One that is ``mixed`` runs on the shared pool besides ``cpus``, which are its own.  ``idle`` are
-    the siblings that stay idle for it, None where it is not SMT-isolated.
-    """
-
-    name: str
-    cpus: CPUSet
-    exclusive: bool
-    kind: str
-    memory: tuple[Block, ...] = ()
-    devices: Mapping[str, tuple[str, ...]] = _NO_DEVICES
-    mixed: bool = False
-    idle: CPUSet | None = None
-    by_class: Mapping[str, tuple[str, ...]] = _NO_DEVICES
-
-    @property
-    def numa_nodes(self) -> tuple[int, ...]:
-        """The NUMA nodes that its memory may come from (``cpuset.mems``); empty for any."""
-        return tuple(sorted({node for block in self.memory for node in block.numa_affinity or ()}))
 
 
 class PodPlacement(Struct, frozen=True):
@@ -76,6 +49,12 @@ class PodPlacement(Struct, frozen=True):
     containers: tuple[ContainerPlacement, ...]
     resized: Pod | None = None
     moves: Rebalance | None = None
+
+    @property
+    def bubble(self) -> Bubble | None:
+        """What it has as a whole; of a refused pod what it keeps by a fault of the kubelet."""
+        leaked = self.decision.leaked
+        return Bubble(leaked) if leaked else self.decision.bubble
 
     @property
     def pod(self) -> Pod:
@@ -251,7 +230,7 @@ class Planner:
         return Plan(
             planner=self,
             pods=tuple(
-                PodPlacement(decision, _placements(decision, pool), moves=possible_moves)
+                PodPlacement(decision, placements(decision, pool), moves=possible_moves)
                 for decision, possible_moves in zip(decisions, moves, strict=True)
             ),
             shared=ledger.default,
@@ -385,27 +364,3 @@ def _with_resize(
 def admission_order(pods: Iterable[Pod]) -> list[Pod]:
     """The order in which a kubelet that starts admits pods: by creation, else as given."""
     return sorted(pods, key=lambda pod: pod.creation_timestamp or "")
-
-
-def _placements(decision: Decision, shared: CPUSet) -> tuple[ContainerPlacement, ...]:
-    pod = decision.pod
-    nowhere = CPUSet()
-
-    def place(container: Container, kind: str) -> ContainerPlacement:
-        allocation = decision.allocations.get(container.name)
-        cpus = shared if decision.admitted else nowhere
-        return ContainerPlacement(
-            name=container.name,
-            cpus=cpus if allocation is None else allocation.cpus,
-            exclusive=allocation is not None,
-            kind=kind,
-            memory=decision.memory.get(container.name, ()),
-            devices=decision.devices.get(container.name, _NO_DEVICES),
-            by_class=decision.by_class.get(container.name, _NO_DEVICES),
-            mixed=allocation is not None and container.name in pod.mixed,
-            idle=None if allocation is None else allocation.idle,
-        )
-
-    return tuple(
-        place(c, "sidecar" if c.is_sidecar else "init") for c in pod.init_containers
-    ) + tuple(place(c, "container") for c in pod.containers)

@@ -238,13 +238,18 @@ def _container_cpus(
     remark = f"{count} CPU{'s' * (count != 1)}" + (
         f", {container.remark}" if container.remark else ""
     )
-    texts = wrap(str(container.cpus), room - 4, after=",")
+    texts, fits = wrap(str(container.cpus), room - 4, after=","), True
     for at, text in enumerate(texts):
         mark: Span = swatch(owner, style) if at == 0 else ("   ", "")
         line: Line = [mark, (f" {text}", "")]
-        if at == len(texts) - 1 and line_width(line) + 2 + len(remark) <= room:
+        fits = line_width(line) + 2 + len(remark) <= room
+        if at == len(texts) - 1 and fits:
             line.append((f"  {remark}", "dim"))
         yield line
+    if container.remark and not fits:
+        # With whom these are shared is not left out as a count is.
+        for text in wrap(container.remark, room - 4):
+            yield [("    ", ""), (text, "dim")]
 
 
 def _resize_lines(view: PlanView, style: Style) -> Iterator[Line]:

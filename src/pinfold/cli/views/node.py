@@ -66,7 +66,7 @@ def _pod_pool(pod: PlacedPod) -> CPUSet:
 
 
 def _pool_owner(pod: PlacedPod, pool: CPUSet) -> Owner:
-    used = any(one.isolation == POD for one in pod.containers)
+    used = any(one.isolation == POD and one.kind != "init" for one in pod.containers)
     label = f"{pod.namespace}/{pod.name} {POD_POOL}{'' if used else ', used by nobody'}"
     return Owner(_pod_key(pod), label, pool, kind=POOL, bubble=_pod_key(pod))
 

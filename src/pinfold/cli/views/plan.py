@@ -18,6 +18,7 @@ from pinfold.cli.views.node import (
     quota_lines,
     quota_notes,
 )
+from pinfold.core.kubelet.faults import FAULTS
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.protection import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
@@ -157,8 +158,12 @@ def _planned(pod: PlannedPod, keys: set[str], *, tells: bool) -> PodRow:
             for container in pod.containers
         ),
         pod.reason,
-        pod.message if pod.moves is UNSET else f"{pod.message}; {_possible(pod.moves)}",
-        whole=(*bubble_lines(pod), *(f"pod {line}" for line in _protection(pod.memory_qos))),
+        _message(pod),
+        whole=(
+            *bubble_lines(pod),
+            *(f"pod {line}" for line in _protection(pod.memory_qos)),
+            *_faulty(pod),
+        ),
     )
 
 
@@ -176,6 +181,20 @@ def _classes(classes: ClassMemory | UnsetType) -> Iterator[str]:
     if classes is not UNSET:
         for name, cgroup in (("kubepods", classes.kubepods), ("burstable", classes.burstable)):
             yield from (f"cgroup {name}: {line}" for line in _protection(cgroup))
+
+
+def _faulty(pod: PlannedPod) -> Iterator[str]:
+    """What is wrong with the kubelet's answer to a pod that it admits."""
+    for fault in FAULTS:
+        if pod.admitted and fault.slug == pod.kubelet_fault:
+            yield f"{fault.title} (kubelet fault {fault.slug})"
+
+
+def _message(pod: PlannedPod) -> str | None:
+    if pod.bubble and not pod.admitted:
+        leak = f"CPUs {pod.bubble.cpus} stay its own (kubelet fault {pod.kubelet_fault})"
+        return f"{pod.message}; {leak}"
+    return pod.message if pod.moves is UNSET else f"{pod.message}; {_possible(pod.moves)}"
 
 
 def _possible(moves: MovePlan) -> str:
