@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from pinfold.documents.control import LoadDrivenContainer
 from pinfold.documents.move_plan import MovePlan
-from pinfold.documents.records import CPUs, Document, Kubelet, MemoryBlock, QOSClass, Record
+from pinfold.documents.records import Bubble, CPUs, Document, Kubelet, MemoryBlock, QOSClass, Record
 
 MEMORY_MANAGER: Final = "memory manager"
 """The provider whose hints say nothing where nothing fits."""
@@ -64,6 +64,14 @@ class ExplainedContainer(Record, frozen=True, kw_only=True):
     """Only of a pod that an agent runs: how a container that has its CPUs by load has them now."""
 
 
+class ExplainedBubble(Bubble, frozen=True, kw_only=True):
+    """What a pod has as a whole: what it asked for, and how it was taken."""
+
+    request: str
+    steps: Sequence[Step]
+    """How its CPUs were taken."""
+
+
 class Ended(Record, frozen=True, kw_only=True):
     """How a pod has ended."""
 
@@ -98,6 +106,8 @@ class Explanation(
     """Whose answer it is; only from ``pinfold explain MANIFEST...``."""
     topology_manager_policy: str
     memory_manager_policy: str = "None"
+    bubble: ExplainedBubble | UnsetType = UNSET
+    """What it has as a whole; of a rejected pod what it keeps by a fault of the kubelet."""
     containers: Sequence[ExplainedContainer]
     """In the kubelet's order."""
     remedies: Sequence[str]

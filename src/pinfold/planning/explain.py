@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from pinfold.admission.admission import NodeState, charged
 from pinfold.admission.decision import Decision
 from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.moves import NO_NAMES, rebalance_document
+from pinfold.admission.pod_level import Bubble, owned_counts
 from pinfold.admission.quota import FORBIDDEN
 from pinfold.core.cpu.allocation import Step
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -22,12 +23,19 @@ from pinfold.core.memory.memory import Block
 from pinfold.core.moves.rebalance import Rebalance
 from pinfold.core.pod.annotations import NEVER, PREFER, REQUIRE
 from pinfold.core.pod.named import pod_named
-from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
+from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass
 from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, format_numa_mask
 from pinfold.core.topology_manager.manager import AffinityDecision
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import explanation as form
 from pinfold.documents.move_plan import MAKE_ROOM
+from pinfold.planning.explain_whole import (
+    describe_budget,
+    part_of_bubble,
+    why_it_shares,
+    why_not_whole,
+    why_unsound,
+)
 from pinfold.planning.plan_document import kubelet_record, memory_blocks
 from pinfold.planning.planner import Planner, admission_order
 from pinfold.planning.quota_remedies import quota_remedies
@@ -153,7 +161,7 @@ class _Constraint(Struct, frozen=True):
 
     def of(self, container: Container, merge: AffinityDecision | None) -> str:
         decision = self.decision
-        asked = guaranteed_cpus(decision.pod, container)
+        asked = owned_counts(self.planner.node.cpu_policy, decision.pod).get(container.name, 0)
         wanted = wants(self.planner.node, self.state, decision.pod, container)
         if not decision.admitted and decision.failed_container in (None, container.name):
             if merge is not None and merge.container is None:
@@ -161,7 +169,10 @@ class _Constraint(Struct, frozen=True):
             return self._why_refused(merge, wanted) + self._isolated_left(container, merge)
         if not decision.admitted:
             return f"{describe_wants(wanted)} asked for" if wanted else "nothing of its own"
-        if container.name in decision.load_driven:
+        part = part_of_bubble(decision, container)
+        if part is not None:
+            outcome = part
+        elif container.name in decision.load_driven:
             wanted = {name: amount for name, amount in wanted.items() if name != CPU}
             outcome = (
                 f"shared pool, {asked} CPU{'s' * (asked != 1)} charged and not held: nobody else "
@@ -170,6 +181,8 @@ class _Constraint(Struct, frozen=True):
         elif CPU in wanted:
             plural = "s" * (asked != 1)
             outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
+            if decision.pod.has_pod_level_resources:
+                outcome = f"{asked} exclusive CPU{plural}: its own requests are its limits"
             if container.name in decision.pod.mixed:
                 outcome = (
                     f"{asked} exclusive CPU{plural} and the shared pool: a mixed container of a "
@@ -180,7 +193,8 @@ class _Constraint(Struct, frozen=True):
                 outcome += f", alone on {'its core' if asked == 1 else 'their cores'}"
         else:
             outcome = self._why_shared(container, asked)
-        return f"{outcome}{self._affinity(merge, wanted)}" if wanted else outcome
+        has_some = wanted or part is not None
+        return f"{outcome}{self._affinity(merge, wanted)}" if has_some else outcome
 
     def _isolated(self, container: Container) -> str:
         isolation = self.planner.node.isolation
@@ -194,7 +208,7 @@ class _Constraint(Struct, frozen=True):
         node = self.planner.node
         isolation, policy = node.isolation, node.cpu_policy
         wish = isolated_wish(isolation, self.decision.pod, container.name)
-        asked = guaranteed_cpus(self.decision.pod, container)
+        asked = owned_counts(policy, self.decision.pod).get(container.name, 0)
         if isolation is None or policy is None or wish != REQUIRE or not asked:
             return ""
         if merge is None or merge.admit:
@@ -207,9 +221,11 @@ class _Constraint(Struct, frozen=True):
         if self.planner.node.cpu_policy is None:
             return "CPU manager policy none: every container runs on the shared pool"
         if pod.has_pod_level_resources:
-            return (
-                "shared pool: the pod uses pod-level resources, which the static policy passes over"
-            )
+            manager = self.planner.node.topology_manager
+            why = why_not_whole(self.planner.config, manager, pod)
+            if why is not None and self.planner.node.cpu_policy.serves_whole(pod):
+                why = f"{why_it_shares(container)}, and {why}"
+            return f"shared pool: {why or why_it_shares(container)}"
         return _why_shared(pod, container) if asked == 0 else "shared pool"
 
     def _affinity(self, merge: AffinityDecision | None, wanted: Wants) -> str:
@@ -236,6 +252,8 @@ class _Constraint(Struct, frozen=True):
                 return message
             told = {r: n for r, n in wanted.items() if _in_message(r) in message}
             return f"{message}{self._left(told)}"
+        if (unsound := why_unsound(self.planner.node, decision.pod)) is not None:
+            return f"{unsound}; request more for the pod as a whole, or less for these containers"
         policy = self.planner.config.topology_manager_policy
         blocking = merge.blocking()
         names = ", ".join(f"{decision.providers[i]} ({resource})" for i, resource in blocking)
@@ -296,6 +314,7 @@ def explain_document(planner: Planner, explanation: Explanation) -> form.Explana
         kubelet=kubelet_record(planner.config),
         topology_manager_policy=planner.config.topology_manager_policy,
         memory_manager_policy=planner.config.memory_manager_policy,
+        bubble=_bubble_document(decision),
         containers=[_container_document(reason) for reason in explanation.containers],
         remedies=explanation.remedies,
         moves=UNSET
@@ -315,6 +334,26 @@ def _condition(config: NodeConfig) -> tuple[str, ...]:
     return (f"nobody makes these moves as it is configured; with {policy} an agent does",)
 
 
+def _bubble_document(decision: Decision) -> form.ExplainedBubble | UnsetType:
+    bubble = Bubble(decision.leaked) if decision.leaked else decision.bubble
+    if bubble is None:
+        return UNSET
+    return form.ExplainedBubble(
+        request=describe_budget(decision.pod),
+        cpus=str(bubble.cpus),
+        pool=str(bubble.pool),
+        memory=memory_blocks(bubble.memory),
+        steps=_steps_document(bubble.steps),
+    )
+
+
+def _steps_document(steps: Iterable[Step]) -> list[form.Step]:
+    return [
+        form.Step(kind=step.kind, id=step.id, cpus=str(CPUSet.from_mask(step.cpus)))
+        for step in steps
+    ]
+
+
 def _container_document(reason: ContainerReason) -> form.ExplainedContainer:
     return form.ExplainedContainer(
         name=reason.name,
@@ -323,10 +362,7 @@ def _container_document(reason: ContainerReason) -> form.ExplainedContainer:
         merged=None if reason.merged is None else _hint_document(reason.merged),
         constraint=reason.constraint,
         cpus=None if reason.cpus is None else str(reason.cpus),
-        steps=[
-            form.Step(kind=step.kind, id=step.id, cpus=str(CPUSet.from_mask(step.cpus)))
-            for step in reason.steps
-        ],
+        steps=_steps_document(reason.steps),
         memory=memory_blocks(reason.memory),
         devices=dict(reason.devices),
     )

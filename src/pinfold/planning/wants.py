@@ -20,6 +20,13 @@ from pinfold.core.pod.pod import (
     is_hugepages,
     pod_guaranteed_cpus,
 )
+from pinfold.core.pod.pod_level import (
+    cpu_budget,
+    exclusive_cpus,
+    exclusive_memory,
+    memory_budget,
+    takes_part,
+)
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Format, Quantity
 
@@ -31,16 +38,25 @@ Wants = Mapping[str, int]
 
 
 def wants(node: Node, state: NodeState, pod: Pod, container: Container | None) -> Wants:
-    """What a container wants to itself, or the whole pod (None): what hints are made for."""
+    """What a container wants to itself, or the whole pod (None): what hints are made for.
+
+    A pod that is served by resources of its own wants these as a whole.
+    """
     found: dict[str, int] = {}
     requests: Resources = container_requests(pod) if container is None else container.requests
     limits: Resources = container_limits(pod) if container is None else container.limits
     cpus = pod_guaranteed_cpus(pod) if container is None else guaranteed_cpus(pod, container)
-    if not pod.has_pod_level_resources:
+    memory = memory_wants(requests)
+    is_served = not pod.has_pod_level_resources
+    if pod.has_pod_level_resources and node.pod_level and takes_part(pod):
+        is_served = True
+        cpus = cpu_budget(pod) if container is None else exclusive_cpus(container)
+        memory = memory_budget(pod) if container is None else exclusive_memory(container)
+    if is_served:
         if cpus and node.cpu_policy is not None:
             found[CPU] = cpus
         if state.memory is not None and pod.qos is QOSClass.GUARANTEED:
-            found |= memory_wants(requests)
+            found |= memory
     for name, quantity in sorted(limits.items()):
         if name in state.devices.inventory or state.devices.in_use(name):
             found[name] = quantity.value()

@@ -77,12 +77,14 @@ class ExplainView(Struct, frozen=True):
     failed: bool = False
     moves: MovePlan | None = None
     """Moves of others that would admit the pod."""
+    whole: ContainerExplanation | None = None
+    """What the pod has as a whole, which its containers divide; it has no name."""
 
 
 def render_explain(view: ExplainView, style: Style) -> str:
     """The explanation as text, ending in a newline."""
     lines: list[Line] = [*_verdict(view, style)]
-    for container in view.containers:
+    for container in (*filter(None, (view.whole,)), *view.containers):
         lines += [[], *_container(container, style)]
     if view.remedies:
         lines += [[], [("What would admit it", "bold")]]
@@ -120,7 +122,7 @@ def _verdict(view: ExplainView, style: Style) -> Iterator[Line]:
 
 def _container(container: ContainerExplanation, style: Style) -> Iterator[Line]:
     name = clean(container.name)
-    head: Line = [("Container ", "dim"), (name, "bold")]
+    head: Line = [("Container ", "dim"), (name, "bold")] if name else [("As a whole", "bold")]
     request = clean(container.request)
     if not request or cell_width(name) + cell_width(request) + 12 <= style.width:
         yield [*head, (f"  {request}", "dim")]

@@ -13,6 +13,7 @@ from pinfold.documents.control import LoadDrivenContainer
 from pinfold.documents.explanation import (
     MEMORY_MANAGER,
     Ended,
+    ExplainedBubble,
     ExplainedContainer,
     Explanation,
     Hint,
@@ -26,7 +27,7 @@ from pinfold.render.explain_text import (
     HintRow,
     ProviderHints,
 )
-from pinfold.render.plan_view import extras
+from pinfold.render.plan_view import POD_POOL, extras
 
 MAX_HINTS_SHOWN: Final = 24
 
@@ -55,6 +56,7 @@ def explain_view(
         policy=policy,
         reason=explanation.reason,
         message=explanation.message,
+        whole=_whole(explanation.bubble, topology) if explanation.bubble else None,
         containers=tuple(_container(one, topology) for one in explanation.containers),
         remedies=tuple(explanation.remedies),
         notes=tuple(explanation.notes),
@@ -73,6 +75,17 @@ def ended_since(explanation: Explanation, pod: Pod) -> Ended | None:
         codes = {c.name: c.exit_code for c in pod.containers if c.exit_code}
         message = ", ".join(f"container {name} exited with {code}" for name, code in codes.items())
     return Ended(phase=pod.phase, reason=reason, message=message or None)
+
+
+def _whole(bubble: ExplainedBubble, topology: CPUTopology | None) -> ContainerExplanation:
+    pool = f"{POD_POOL} {bubble.pool}" if bubble.pool and bubble.pool != bubble.cpus else ""
+    return ContainerExplanation(
+        name="",
+        request=bubble.request,
+        cpus=CPUSet.parse(bubble.cpus) if bubble.cpus else None,
+        steps=tuple(_step(step, topology) for step in bubble.steps),
+        extras=tuple(filter(None, (pool, *extras(bubble.memory, {})))),
+    )
 
 
 def _container(container: ExplainedContainer, topology: CPUTopology | None) -> ContainerExplanation:
