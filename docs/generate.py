@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import msgspec
+from kubelet_versions import page as kubelet_versions
 
 from pinfold.cli import main as program
 from pinfold.config.settings import SETTINGS
@@ -167,6 +168,10 @@ def pages() -> dict[str, str]:
     return {
         "kubelet-differences.md": differences(),
         "reference/policy-options.md": policy_options(),
+        "reference/kubelet-versions.md": NOTICE.format(
+            source="the tables of core/kubelet and state"
+        )
+        + kubelet_versions(),
         "reference/configuration.md": configuration(),
         "reference/manifest-fields.md": manifest_fields(),
         "reference/annotations.md": annotations_of_pods(),

@@ -189,3 +189,78 @@ def test_a_configuration_is_refused_by_the_nodes_kubelet() -> None:
     assert refused.exit_code == 2
     assert "kubelet 1.35 has no such gate" in refused.stderr
     planned(*STATIC, *gate, manifests=POD + node_of("v1.36.2"))
+
+
+REMOVED = """
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0"
+featureGates: {MemoryManager: true, InPlacePodVerticalScaling: true}
+"""
+UPGRADE = ("--kubelet-version", "1.35", "--compare-kubelet-version", "1.37")
+
+
+@pytest.fixture
+def removed(tmp_path: Path) -> str:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(REMOVED, encoding="utf-8")
+    return str(file)
+
+
+def test_what_an_upgrade_would_change(removed: str) -> None:
+    machine = ("--machine", "2s4c2t", "--kubelet-config", removed)
+    document = planned(*machine, *UPGRADE)
+    assert document["changed"] == []
+    assert [document[side]["kubelet"]["version"] for side in ("before", "after")] == [
+        "1.35.6",
+        "1.37.0",
+    ]
+    assert document["refused"] == [
+        "featureGates: unrecognized feature gate: MemoryManager; kubelet 1.37 has no such gate"
+    ]
+    assert "feature gate CustomCPUCFSQuotaPeriod: off → on" in document["differences"]
+    assert not any("MemoryManager:" in one for one in document["differences"])
+    assert any("memory.low of Burstable" in one for one in document["differences"])
+    text = run("plan", "-", *machine, *UPGRADE).stdout
+    assert "✗ kubelet 1.37 does not start: featureGates: unrecognized feature gate" in text
+    assert "\nkubelet 1.37 after kubelet 1.35\n• feature gate " in text
+    svg = run("plan", "-", *machine, *UPGRADE, "-o", "svg")
+    assert "does not start" in svg.stdout
+
+
+def test_a_downgrade_names_what_is_not_so_any_more() -> None:
+    document = planned(*STATIC, "--compare-kubelet-version", "1.35.5")
+    assert any(one.startswith("not so any more: Devices") for one in document["differences"])
+    gates = ("--feature-gate", "MemoryQoS=true,PodLevelResourceManagers=true")
+    refused = planned(*STATIC, *gates, "--compare-kubelet-version", "1.35")["refused"]
+    assert [one.split(";")[0] for one in refused] == [
+        "featureGates: unrecognized feature gate: PodLevelResourceManagers"
+    ]
+    kept = planned(*STATIC, *gates, "--compare-kubelet-version", "1.35")["differences"]
+    assert not any("MemoryQoS:" in one for one in kept), "it is on before and after"
+
+
+def test_a_comparison_of_files_is_of_one_kubelet(removed: str) -> None:
+    document = planned(*STATIC, "--kubelet-version", "1.35", "--compare", removed)
+    assert {document[side]["kubelet"]["version"] for side in ("before", "after")} == {"1.35.6"}
+    assert "refused" not in document
+    assert "differences" not in document
+    both = planned(*STATIC, *UPGRADE, "--compare", removed)
+    assert both["after"]["config"]["cpuManagerPolicy"] == "static"
+    assert len(both["refused"]) == 1
+
+
+def test_what_the_other_kubelet_refuses_for_good_is_one_line() -> None:
+    option = ("--policy-option", "prefer-align-cpus-by-uncorecache=true")
+    beta = ("--feature-gate", "CPUManagerPolicyBetaOptions=false")
+    told = run("plan", "-", *STATIC, *option, *beta, "--compare-kubelet-version", "1.34")
+    assert told.exit_code == 2
+    assert told.stderr.startswith("Error: kubelet 1.34: the kubelet would not start: CPU Manager")
+    assert run("plan", "-", *STATIC, *option, *beta).exit_code == 0
+
+
+def test_nodes_are_not_compared() -> None:
+    told = run("plan", "-", *STATIC, "--node", "a", "--compare-kubelet-version", "1.34")
+    assert told.exit_code == 2
+    assert "--compare-kubelet-version" in told.stderr

@@ -8,6 +8,7 @@ import importlib.util
 import pkgutil
 import re
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -183,7 +184,9 @@ def test_a_command_runs_in_its_folder(tmp_path: Path) -> None:
 
 
 def generator() -> ModuleType:
-    """docs/generate.py, which is a script and in no package."""
+    """docs/generate.py, which is a script and in no package, with what is beside it."""
+    if str(ROOT / "docs") not in sys.path:
+        sys.path.append(str(ROOT / "docs"))
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None

@@ -7,14 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.cli.output import input_errors
 from pinfold.config.kubelet import ConfigError, config_notes, kubelet_config, read_fields
-from pinfold.config.settings import SettingError, override
+from pinfold.config.settings import SettingError, flag_gates, override
 from pinfold.config.values import AGENT_SECTION
+from pinfold.core.kubelet.feature_gates import refused_gates
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.node_object import NodeObject
-from pinfold.core.kubelet.versions import NamedVersion, VersionSource, told_version
+from pinfold.core.kubelet.versions import (
+    KubeletVersion,
+    NamedVersion,
+    VersionSource,
+    told_version,
+)
 
 
 class ConfigSource(Struct, frozen=True):
@@ -61,6 +68,25 @@ class ConfigSource(Struct, frozen=True):
                 config = override(loaded.config, self.flags)
                 notes = (*loaded.notes, *config_notes(config, loaded.config))
         return config, (*filter(None, (config.kubelet_version_remark,)), *notes)
+
+    def without_refused(self, version: KubeletVersion) -> tuple[ConfigSource, tuple[str, ...]]:
+        """The same without the feature gates that this version refuses, and what it says of them.
+
+        Exits with one line if the gates cannot be read.
+        """
+        written = self.fields.get("featureGates")
+        written = written if isinstance(written, Mapping) else {}
+        in_file = {str(name): on for name, on in written.items() if isinstance(on, bool)}
+        with input_errors(SettingError, prefix="--feature-gate: "):
+            in_flags = flag_gates(self.flags)
+        refused = refused_gates({**in_file, **in_flags}, version)
+        if not refused:
+            return self, ()
+        kept = {name: on for name, on in written.items() if str(name) not in refused}
+        gates = (f"{n}={str(on).lower()}" for n, on in in_flags.items() if n not in refused)
+        fields = {**self.fields, "featureGates": kept} if self.path is not None else self.fields
+        source = replace(self, fields=fields, flags={**self.flags, "feature_gates": tuple(gates)})
+        return source, tuple(f"featureGates: {text}" for text in refused.values())
 
 
 def told_by(node: NodeObject | None, captured: str = "") -> NodeConfig:

@@ -316,6 +316,16 @@ def override(config: NodeConfig, flags: Mapping[str, str | tuple[str, ...] | Non
     return check(replace(config, **changes)) if changes else config
 
 
+def flag_gates(flags: Mapping[str, str | tuple[str, ...] | None]) -> Mapping[str, bool]:
+    """The feature gates among flags of the command line.
+
+    Raises:
+        SettingError: a value that cannot be.
+    """
+    given = flags.get("feature_gates")
+    return flag_booleans(_pairs(given)) if given else {}
+
+
 def check(config: NodeConfig) -> NodeConfig:
     """Check what takes more than one field to tell, and spell the feature gates out.
 

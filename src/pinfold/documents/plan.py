@@ -252,11 +252,17 @@ class PodName(Record, frozen=True, kw_only=True):
 
 
 class Comparison(Document, frozen=True, kw_only=True):
-    """Two plans of the same pods: what ``pinfold plan --compare`` prints."""
+    """Two plans of the same pods: what ``pinfold plan`` prints with ``--compare`` and the like."""
 
     changed: Sequence[PodName]
     """The pods whose admission, exclusive CPUs, memory or devices differ."""
     before: Plan
     after: Plan
+    refused: Sequence[str] | UnsetType = UNSET
+    """With what words the kubelet of ``--compare-kubelet-version`` does not start; ``after`` is
+    without what it refuses."""
+    differences: Sequence[str] | UnsetType = UNSET
+    """What the two kubelets have or do otherwise under these settings, whether it matters to these
+    pods or not; only where they are of two versions."""
     notes: Sequence[str]
     """What was passed over while reading."""

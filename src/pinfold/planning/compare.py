@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
+from pinfold.core.kubelet.feature_gates import FEATURE_GATES, FeatureGate
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.version_rules import VERSION_RULES
 from pinfold.documents.plan import Comparison, PodName
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, PodPlacement
@@ -27,8 +32,37 @@ def _outcome(placement: PodPlacement) -> tuple[object, ...]:
     return (placement.admitted, placement.decision.reason, exclusive, given, whole)
 
 
-def compare_document(before: Plan, after: Plan, notes: Sequence[str]) -> Comparison:
-    """Both plans and the names of the pods that differ."""
+def differences(before: NodeConfig, after: NodeConfig) -> Iterator[str]:
+    """What two versions of the kubelet have or do otherwise, a sentence each."""
+    versions = (before.kubelet_version, after.kubelet_version)
+    if versions[0] == versions[1]:
+        return
+    for gate in FEATURE_GATES:
+        spec = gate.at(versions[0])
+        for_good = spec is not None and spec.locked and gate.at(versions[1]) is None
+        if not for_good and before.gate(gate.name) != after.gate(gate.name):
+            words = [_state(gate, config) for config in (before, after)]
+            yield f"feature gate {gate.name}: {words[0]} → {words[1]}"
+    for rule in VERSION_RULES:
+        new = rule.at(versions[1])
+        if rule.at(versions[0]) != new:
+            yield rule.text if new else f"not so any more: {rule.text}"
+
+
+def _state(gate: FeatureGate, config: NodeConfig) -> str:
+    if gate.at(config.kubelet_version) is None:
+        return "there is none"
+    return "on" if config.gate(gate.name) else "off"
+
+
+def compare_document(
+    before: Plan, after: Plan, notes: Sequence[str], refused: Sequence[str] = ()
+) -> Comparison:
+    """Both plans and the names of the pods that differ.
+
+    ``refused`` is what the second kubelet says of settings that it does not start with.
+    """
+    configs = (before.planner.config, after.planner.config)
     return Comparison(
         changed=[
             PodName(namespace=old.pod.namespace, name=old.pod.name)
@@ -36,5 +70,7 @@ def compare_document(before: Plan, after: Plan, notes: Sequence[str]) -> Compari
         ],
         before=plan_document(before),
         after=plan_document(after),
+        refused=refused or UNSET,
+        differences=list(differences(*configs)) or UNSET,
         notes=notes,
     )

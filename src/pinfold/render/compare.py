@@ -35,13 +35,19 @@ from pinfold.render.text import note_lines, packed_items, state_item, title_line
 
 
 class CompareView(Struct, frozen=True):
-    """Two plans; the names are short, such as the two file names of the configurations."""
+    """Two plans; the names are short, such as the two file names of the configurations.
+
+    ``refused`` are the words with which the second kubelet does not start, ``differences`` what it
+    has or does otherwise than the first.
+    """
 
     title: str
     before_name: str
     before: PlanView
     after_name: str
     after: PlanView
+    refused: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
 
 class PodChange(Struct, frozen=True):
@@ -116,15 +122,27 @@ def render_compare(view: CompareView, style: Style) -> str:
     changes, unchanged = pod_changes(view, ascii_only=style.ascii_only)
     resizes = resize_changes(view)
     lines: list[Line] = [*title_lines(view.title, _counted(changes, unchanged, resizes), style), []]
+    for refusal in _refusals(view):
+        lines += [[(text, "bad")] for text in wrap(clean(refusal), style.width)]
+    lines += [[]] * bool(view.refused)
     lines += _change_lines(view, (*changes, *resizes), style)
     changed = changed_cpus(view)
     if changed:
         lines += [*_maps(view, changed, style), []]
         lines += [*_legend(view, changed, style), []]
     lines += _fact_lines(view, style)
+    if view.differences:
+        head = f"{clean(view.after_name)} after {clean(view.before_name)}"
+        lines += [[]] * bool(lines[-1])
+        lines += [[(head, "bold")], *note_lines(view.differences, style)]
     if notes := dict.fromkeys((*view.before.notes, *view.after.notes)):
         lines += [[], *note_lines(notes, style)]
     return print_lines(lines, style)
+
+
+def _refusals(view: CompareView) -> Iterator[str]:
+    for refusal in view.refused:
+        yield f"✗ {view.after_name} does not start: {refusal} (left out here)"
 
 
 def _legend(view: CompareView, changed: CPUSet, style: Style) -> Iterator[Line]:
@@ -251,6 +269,11 @@ def render_compare_svg(view: CompareView) -> str:
     y = draw_legend(canvas, view.after.node_map, y, width) + 12
     y = drawing.draw(canvas, MARGIN, y) + 30
     left = min(max(text_width(n, 12) for n in (view.before_name, view.after_name)), 200) + 34
+    for refusal in _refusals(view):
+        for text in wrap_text(refusal, 12, width):
+            canvas.text((MARGIN, y), text, 12, color="bad")
+            y += 17
+        y += 6
     for change in (*changes, *resizes):
         for text in wrap_text(change.name, 13.5, width):
             canvas.text((MARGIN, y), text, 13.5, bold=True)

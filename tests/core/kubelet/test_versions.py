@@ -132,7 +132,8 @@ def test_a_gate_that_a_version_does_not_have_is_off() -> None:
     assert gate_enabled(name, on, V1_36)
     assert not gate_enabled(name, {}, V1_36)
     assert gate_enabled(name, {"AllAlpha": True}, V1_36)
-    assert gate_enabled(name, {}, V1_37)
+    assert not gate_enabled(name, {}, V1_37)
+    assert gate_enabled(name, {"AllBeta": True}, V1_37)
     with pytest.raises(ValueError, match="unrecognized feature gate: PodLevelResourceManagers"):
         check_feature_gates(on, V1_34)
     check_feature_gates(on, V1_36)

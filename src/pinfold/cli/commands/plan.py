@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_options
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.node import Request, load_request, placed_pods
-from pinfold.cli.node_options import manifest_arguments, node_options, resize_option
+from pinfold.cli.node_options import manifest_arguments, node_options, resize_option, version_option
 from pinfold.cli.output import (
     color_option,
     input_errors,
@@ -23,12 +25,49 @@ from pinfold.cli.output import (
 from pinfold.cli.terminal import style
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.classes.names import class_resource
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import NamedVersion
 from pinfold.core.machine.machine import MachineError
 from pinfold.planning.compare import compare_document
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.resource_notes import unknown_resources
 from pinfold.render.text import render_plan
+
+
+class Other(Struct, frozen=True):
+    """What the plan is compared with: a second configuration, another kubelet, or both."""
+
+    file: str | None
+    version: NamedVersion | None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is something to compare with."""
+        return self.file is not None or self.version is not None
+
+    @property
+    def prefix(self) -> str:
+        """Before what is said of a configuration with which the other kubelet does not start."""
+        return "" if self.version is None else f"kubelet {self.version.version.shown}: "
+
+    def source(self, before: ConfigSource) -> tuple[ConfigSource, tuple[str, ...]]:
+        """The second configuration, and what the other kubelet refuses, which is left out."""
+        source = before if self.file is None else ConfigSource.read(self.file, {})
+        if self.version is None:
+            return replace(source, asked=before.asked), ()
+        source = replace(source, asked=self.version)
+        return source.without_refused(self.version.version)
+
+    def names(self, source: ConfigSource, before: NodeConfig, after: NodeConfig) -> tuple[str, str]:
+        """What the two sides are called: the files, the kubelets, or both."""
+        files = (source.name, source.name if self.file is None else Path(self.file).name)
+        kubelets = (before.kubelet_version.shown, after.kubelet_version.shown)
+        if self.version is None:
+            return files
+        if self.file is None:
+            return f"kubelet {kubelets[0]}", f"kubelet {kubelets[1]}"
+        return f"{files[0]}, {kubelets[0]}", f"{files[1]}, {kubelets[1]}"
 
 
 @click.command()
@@ -38,6 +77,10 @@ from pinfold.render.text import render_plan
     "--compare",
     metavar="FILE",
     help="Plan the same pods under this second KubeletConfiguration too, and show what changes.",
+)
+@version_option(
+    "--compare-kubelet-version",
+    "Plan the same pods under the kubelet of this version too, and show what changes.",
 )
 @resize_option
 @click.option(
@@ -54,6 +97,7 @@ from pinfold.render.text import render_plan
 def plan(  # noqa: PLR0913, PLR0917 - click
     manifests: tuple[str, ...],
     compare: str | None,
+    compare_kubelet_version: NamedVersion | None,
     resizes: tuple[str, ...],
     nodes: tuple[str, ...],
     output: str,
@@ -64,9 +108,12 @@ def plan(  # noqa: PLR0913, PLR0917 - click
 
     MANIFEST is a file, a folder of files, or - for standard input.
     """
+    other = Other(compare, compare_kubelet_version)
     if nodes:
-        if compare is not None or resizes or output == "svg":
-            raise click.UsageError("--node goes with neither --compare nor --resize nor -o svg")
+        if other.is_asked or resizes or output == "svg":
+            raise click.UsageError(
+                "--node goes with none of --compare, --compare-kubelet-version, --resize and -o svg"
+            )
         from pinfold.cli.nodes import plan_nodes  # noqa: PLC0415 - 3 ms
 
         plan_nodes(nodes, manifests, node, as_json=output == "json", style=style(color))
@@ -75,8 +122,8 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     said = filter(None, (request.planner.node.smt_remark,))
     request = replace(request, notes=(*request.notes, *said, *_unknown_resources(request)))
     placed = placed_pods(request.planner, request.pods, resizes)
-    if compare is not None:
-        _compare(request, placed, (compare, resizes), output, color=color)
+    if other.is_asked:
+        _compare(request, placed, other, resizes, output, color=color)
         return
     document = plan_document(placed, request.notes)
     if output == "json":
@@ -102,18 +149,17 @@ def _unknown_resources(request: Request) -> Iterator[str]:
             yield f"{name} is no class; did you mean {meant}?"
 
 
-def _compare(
+def _compare(  # noqa: PLR0913, PLR0917 - what was asked, and how it is told
     request: Request,
     before: Plan,
-    other: tuple[str, tuple[str, ...]],
+    other: Other,
+    resizes: tuple[str, ...],
     output: str,
-    *,
-    color: bool | None,
+    color: bool | None,  # noqa: FBT001 - click
 ) -> None:
-    config_file, resizes = other
-    source = ConfigSource.read(config_file, {})
-    config, notes = replace(source, asked=request.source.asked).config(request.told)
-    with input_errors(MachineError, NodeError):
+    source, refused = other.source(request.source)
+    with input_errors(MachineError, NodeError, prefix=other.prefix):
+        config, notes = source.config(request.told)
         known = request.planner
         planner = Planner(
             known.machine,
@@ -125,15 +171,16 @@ def _compare(
         )
     notes = (*notes, *filter(None, (planner.node.smt_remark,)))
     after = placed_pods(planner, request.pods, resizes)
+    told = list(dict.fromkeys((*request.notes, *notes)))
+    document = compare_document(before, after, told, refused)
     if output == "json":
-        told = list(dict.fromkeys((*request.notes, *notes)))
-        print_json(compare_document(before, after, told))
+        print_json(document)
         return
     from pinfold.cli.views.compare import compare_view  # noqa: PLC0415 - 0.8 ms
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415 - 0.8 ms
 
-    names = (request.source.name, source.name)
     sides = (plan_document(before, request.notes), plan_document(after, notes))
-    view = compare_view(*sides, (planned_on(before), planned_on(after)), names)
+    names = other.names(request.source, before.planner.config, config)
+    view = compare_view(sides, (planned_on(before), planned_on(after)), names, document)
     text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))
     print_text(text)

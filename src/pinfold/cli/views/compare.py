@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from pinfold.cli.views.node import pod_owners
 from pinfold.cli.views.plan import PlannedOn, plan_view
-from pinfold.documents.plan import Plan
+from pinfold.documents.plan import Comparison, Plan
 from pinfold.render.compare import CompareView, align_owners
 
 
 def compare_view(
-    before: Plan, after: Plan, on: tuple[PlannedOn, PlannedOn], names: tuple[str, str]
+    sides: tuple[Plan, Plan],
+    on: tuple[PlannedOn, PlannedOn],
+    names: tuple[str, str],
+    compared: Comparison,
 ) -> CompareView:
-    """Two plans of the same pods side by side; a container has one colour on both sides."""
+    """Two plans of the same pods side by side; a container has one colour on both sides.
+
+    ``sides`` are those that were compared, each with its own notes.
+    """
+    before, after = sides
     first, second = align_owners(pod_owners(before.pods), pod_owners(after.pods))
     return CompareView(
         title=before.machine.name,
@@ -19,4 +26,6 @@ def compare_view(
         before=plan_view(before, on[0], title=names[0], owners=first),
         after_name=names[1],
         after=plan_view(after, on[1], title=names[1], owners=second),
+        refused=tuple(compared.refused or ()),
+        differences=tuple(compared.differences or ()),
     )

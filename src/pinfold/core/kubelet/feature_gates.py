@@ -59,6 +59,7 @@ _ALPHA: Final = GateSpec(Maturity.ALPHA, default=False)
 _BETA: Final = GateSpec(Maturity.BETA, default=True)
 _STABLE: Final = GateSpec(Maturity.STABLE, default=True)
 _LOCKED: Final = GateSpec(Maturity.STABLE, default=True, locked=True)
+_BETA_OFF: Final = GateSpec(Maturity.BETA, default=False)
 _DEPRECATED_ON: Final = GateSpec(Maturity.DEPRECATED, default=True)
 _DEPRECATED_OFF: Final = GateSpec(Maturity.DEPRECATED, default=False)
 
@@ -108,7 +109,7 @@ FEATURE_GATES: Final = (
     _gate(
         POD_LEVEL_RESOURCE_MANAGERS,
         "Gives such a pod CPUs and memory of its own, which its containers divide.",
-        {34: None, 36: _ALPHA, 37: _BETA},
+        {34: None, 36: _ALPHA, 37: _BETA_OFF},  # kubernetes/kubernetes#141209
     ),
     _gate(RESIZE, "Lets the resources of a running pod change.", {34: _BETA, 35: _LOCKED}),
     _gate(
@@ -247,22 +248,29 @@ def check_feature_gates(
     Raises:
         FeatureGateError: naming the gate.
     """
+    for name in gates:
+        if name not in _BY_NAME and (meant := _misspelt(name, version)) is not None:
+            raise FeatureGateError(f"unrecognized feature gate: {name}; did you mean {meant}?")
+    for refusal in refused_gates(gates, version).values():
+        raise FeatureGateError(refusal)
+
+
+def refused_gates(gates: Mapping[str, bool], version: KubeletVersion) -> Mapping[str, str]:
+    """The gates of the table with which no kubelet of this version starts, and its words."""
+    refused = {}
     for name, on in gates.items():
         gate = _BY_NAME.get(name)
-        spec = None if gate is None else gate.at(version)
         if gate is None:
-            meant = _misspelt(name, version)
-            if meant is not None:
-                raise FeatureGateError(f"unrecognized feature gate: {name}; did you mean {meant}?")
-        elif spec is None:
-            raise FeatureGateError(
-                f"unrecognized feature gate: {name}; kubelet {version} has no such gate"
-            )
+            continue
+        spec = gate.at(version)
+        if spec is None:
+            refused[name] = f"unrecognized feature gate: {name}; kubelet {version} has no such gate"
         elif spec.locked and on is not spec.default:
-            raise FeatureGateError(
+            refused[name] = (
                 f"cannot set feature gate {name} to {str(on).lower()}, "
                 f"feature is locked to {str(spec.default).lower()}"
             )
+    return refused
 
 
 def _misspelt(name: str, version: KubeletVersion) -> str | None:

@@ -50,9 +50,18 @@ PODRESOURCES_TELL_POOLS_ONCE: Final = VersionRule(
     holds=since(V1_37),
 )
 
+CGROUP_V1_IS_REFUSED: Final = VersionRule(
+    slug="cgroup-v1-is-refused",
+    text="On a machine with cgroup v1 a kubelet does not start unless failCgroupV1 is false.",
+    source="KEP-5573, kubernetes/kubernetes#134298 (1.35)",
+    holds=since(KubeletVersion(35)),
+)
+"""Told, and asked by nobody: it is no matter of places."""
+
 VERSION_RULES: Final = (
     DEVICE_HINTS_BY_DEVICES,
     MEMORY_RESERVATION_TIERS,
     PODRESOURCES_TELL_POOLS_ONCE,
+    CGROUP_V1_IS_REFUSED,
 )
 """Every row, in the order of the documentation."""
