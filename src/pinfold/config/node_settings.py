@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinfold.config.agent import AgentConfig
+from pinfold.core.kubelet.feature_gates import DISABLE_CPU_QUOTA_WITH_EXCLUSIVE_CPUS
 from pinfold.core.memory.protection import memory_qos
 from pinfold.node.settings import NodeSettings, OwnerOffline
 from pinfold.ports.cgroups import Partition
@@ -29,6 +30,7 @@ def node_settings(
         pod_pids_limit=config.node.pod_pids_limit,
         io_weights=config.own.policies.io_weights,
         cpu_cfs_quota=config.node.cpu_cfs_quota,
+        uncap_owners=config.node.gate(DISABLE_CPU_QUOTA_WITH_EXCLUSIVE_CPUS),
         cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
         partition=Partition(config.own.cgroups.partition),
         owner_offline=OwnerOffline(config.own.cgroups.owner_offline),

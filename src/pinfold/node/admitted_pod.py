@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from pinfold.core.pod.annotations import BORROW
+from pinfold.core.pod.isolation_levels import isolation_levels, pod_has_exclusive_cpus
 from pinfold.core.pod.pod import Container, QOSClass, guaranteed_cpus
 from pinfold.core.pod.pod_level import cpus_are_shared
 from pinfold.core.pod.workload import Workload
@@ -63,10 +64,9 @@ class AdmittedPod(Struct, frozen=True):
 
         That of a pod with resources of its own stays where some container may run elsewhere.
         """
-        pod, owned = self.workload.pod, self.record.assignments
-        if not pod.has_pod_level_resources:
-            return bool(owned)
-        return all(one.name in owned and not self.is_pooled(one) for one in pod.all_containers)
+        pod = self.workload.pod
+        levels = isolation_levels(pod, self.record.assignments, pod_level=True)
+        return pod_has_exclusive_cpus(pod, levels)
 
     def is_load_driven(self, container: Container) -> bool:
         """Whether a container has CPUs of its own by load, now or at other times."""

@@ -39,6 +39,8 @@ class NodeSettings(Struct, frozen=True):
         pod_pids_limit: processes of a pod (``podPidsLimit``); none is limited below 1.
         io_weights: the weights of pods for block devices, by QoS class; 0: not set.
         cpu_cfs_quota: whether CPU limits are enforced (``cpuCFSQuota``).
+        uncap_owners: whether who has CPUs of its own has no quota (the gate
+            DisableCPUQuotaWithExclusiveCPUs).
         cpu_cfs_period: microseconds (``cpuCFSQuotaPeriod``).
         partition: the cpuset partition that exclusive sets should be (cgroup v2); see
             :meth:`partition_of`.
@@ -62,6 +64,7 @@ class NodeSettings(Struct, frozen=True):
     pod_pids_limit: int = -1
     io_weights: IOWeights = IOWeights()
     cpu_cfs_quota: bool = True
+    uncap_owners: bool = True
     cpu_cfs_period: int = DEFAULT_PERIOD_MICROSECONDS
     partition: Partition = Partition.MEMBER
     backoff: float = 10.0

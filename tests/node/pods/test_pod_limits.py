@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from pinfold.core.kubelet.own_policies import IOWeights
 from pinfold.core.memory.protection import MemoryQoS, Protection, Reservation
 from pinfold.core.pod.api import pod_from_api
@@ -96,3 +98,13 @@ def test_who_has_no_memory_limit_is_not_slowed_down() -> None:
     own = PodLimits(unlimited, SETTINGS).of_container(one.containers[0], exclusive=False)
     assert own.protection == Protection(low=MIB)
     assert own.memory is None
+
+
+def test_with_the_gate_off_owners_have_a_quota() -> None:
+    owner = pod(same(cpu="2", memory="1Gi"))
+    (container,) = owner.containers
+    for uncap, quota in ((True, -1), (False, 200_000)):
+        limits = PodLimits(owner, replace(SETTINGS, uncap_owners=uncap))
+        assert limits.of_container(container, exclusive=True).cpu_quota == quota
+        assert limits.of_pod(exclusive=True).cpu_quota == quota
+        assert limits.of_container(container, exclusive=False).cpu_quota == 200_000

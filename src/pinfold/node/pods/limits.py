@@ -37,7 +37,7 @@ class PodLimits(Struct, frozen=True):
     def of_pod(self, *, exclusive: bool) -> Limits:
         """Those of the pod, beside those of its containers.
 
-        ``exclusive``: some container of the pod has CPUs of its own.
+        ``exclusive``: what its containers own is enough for the pod to have no quota.
         """
         settings, limited = self.settings, self._is_limited
         whole = pod_cgroup(
@@ -45,6 +45,7 @@ class PodLimits(Struct, frozen=True):
             enforce_cpu_limits=settings.cpu_cfs_quota,
             period=settings.cpu_cfs_period,
             exclusive=exclusive,
+            uncap_exclusive=settings.uncap_owners,
         )
         bursts = (self._burst(one, self._cgroup(one)) or 0 for one in self.pod.all_containers)
         quota = whole.cpu_quota or 0
@@ -76,6 +77,7 @@ class PodLimits(Struct, frozen=True):
             enforce_cpu_limits=settings.cpu_cfs_quota,
             period=settings.cpu_cfs_period,
             exclusive=exclusive,
+            uncap_exclusive=settings.uncap_owners,
         )
 
     def _burst(self, container: Container, own: ContainerCgroup) -> int | None:
