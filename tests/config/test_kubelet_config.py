@@ -112,7 +112,6 @@ def test_what_a_kubelet_serves_and_kubeadm_keeps(load: Load) -> None:
         "enforceNodeAllocatable: [none]",
         "enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /system",
         "enforceNodeAllocatable: [kube-reserved-compressible]\nkubeReservedCgroup: /kube",
-        "memoryThrottlingFactor: 0.9",
         "containerLogMaxSize: 1Gi\ncontainerLogMaxFiles: 2",
         'containerLogMaxSize: ""',
         'containerLogMaxSize: "-1"',

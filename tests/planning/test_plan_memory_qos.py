@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import OwnPolicies
-from pinfold.core.kubelet.versions import V1_35
+from pinfold.core.kubelet.versions import V1_35, V1_37
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import Container, Pod, PodResources
@@ -100,6 +100,12 @@ def test_before_the_tiers_every_request_is_kept() -> None:
         "burstable": files(64 * MIB),
     }
     assert (found["b"], found["b/c"]["min"]) == (files(64 * MIB), 64 * MIB)
+
+
+def test_a_gate_that_is_on_by_default_says_nothing() -> None:
+    for kernel in (Kernel(), Kernel(cgroups=1)):
+        document, _ = plan(NodeConfig(kubelet_version=V1_37), [GUARANTEED, BURSTABLE], kernel)
+        assert (told(document), document.machine.notes) == ({}, ())
 
 
 def test_with_policy_none_what_was_there_is_taken_away() -> None:

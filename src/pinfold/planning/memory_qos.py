@@ -24,18 +24,24 @@ _BY_KUBELET: Final = "nri"
 
 
 def rules_of(planner: Planner) -> MemoryQoS | None:
-    """By which rules the files are written on this node; None: nobody writes them."""
+    """By which rules the files are written on this node; None: nobody writes anything there."""
     config = planner.config
     if planner.kernel.cgroups == _V1:
         return None
     if config.own is not None and config.runtime not in (_ITSELF, _BY_KUBELET):
         return None
-    return memory_qos(config, planner.node.allocatable.get(MEMORY))
+    return _wished(planner)
+
+
+def _wished(planner: Planner) -> MemoryQoS | None:
+    """The rules; None: the gate is off, or protects and throttles nothing, as 1.37's default."""
+    rules = memory_qos(planner.config, planner.node.allocatable.get(MEMORY))
+    return rules if rules is not None and rules.has_effect else None
 
 
 def without_effect(planner: Planner) -> tuple[str, ...]:
     """What is to be said where the gate is on and the machine cannot have it."""
-    if planner.config.gate(MEMORY_QOS) and planner.kernel.cgroups == _V1:
+    if _wished(planner) is not None and planner.kernel.cgroups == _V1:
         return (f"the feature gate {MEMORY_QOS} has no effect: the machine has cgroup v1",)
     return ()
 

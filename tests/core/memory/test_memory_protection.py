@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.versions import V1_35, V1_36, KubeletVersion
+from pinfold.core.kubelet.versions import V1_35, V1_36, V1_37, KubeletVersion
 from pinfold.core.memory.protection import PAGE, MemoryQoS, Protection, Reservation, memory_qos
 from pinfold.core.pod.pod import Container, Pod, QOSClass
 from pinfold.core.values.quantity import Quantity
@@ -19,7 +20,7 @@ SIZES = st.integers(0, 1 << 40)
 RULES = st.builds(
     MemoryQoS,
     st.sampled_from(Reservation),
-    st.floats(0.01, 1.0),
+    st.none() | st.floats(0.01, 1.0),
     st.none() | st.integers(0, 1 << 42),
 )
 
@@ -107,3 +108,14 @@ def test_tiers_came_with_a_version(version: KubeletVersion, reservation: Reserva
     )
     assert memory_qos(config, 5) == MemoryQoS(reservation, 0.9, 5)
     assert memory_qos(NodeConfig(kubelet_version=version), 5) is None
+
+
+def test_the_newest_throttle_only_where_they_are_told_to() -> None:
+    plain = NodeConfig(kubelet_version=V1_37)
+    rules = memory_qos(plain, 1 << 30)
+    assert rules == MemoryQoS(Reservation.NONE, None, 1 << 30)
+    burstable = pod(MIB, 4 * MIB)
+    assert rules.of_container(burstable, burstable.containers[0]).high is None
+    told = memory_qos(replace(plain, memory_throttling_factor=0.9), 1 << 30)
+    assert told is not None
+    assert told.of_container(burstable, burstable.containers[0]).high

@@ -70,7 +70,7 @@ def policies(case: Case, topology: CPUTopology, gates: Mapping[str, bool]) -> Po
         topology_manager_policy_options=node["tm_options"],
         memory_manager_policy="Static" if "memory" in node else "None",
         memory_reservation_policy=node.get("memory_reservation_policy") or "None",
-        memory_throttling_factor=node.get("memory_throttling_factor") or 0.9,
+        memory_throttling_factor=node.get("memory_throttling_factor"),
         feature_gates={**_ALL_OPTIONS, "MemoryQoS": node.get("memory_qos", False), **gates},
         kubelet_version=named_version(case["version"]).version,
     )

@@ -42,6 +42,14 @@ MEMORY_RESERVATION_TIERS: Final = VersionRule(
     holds=since(KubeletVersion(36)),
 )
 
+MEMORY_THROTTLED_IF_ASKED: Final = VersionRule(
+    slug="memory-throttled-if-asked",
+    text="With MemoryQoS, memory.high is written only where memoryThrottlingFactor is set; before, "
+    "it is 0.9 where it is not.",
+    source="kubernetes/kubernetes#140007 (1.37)",
+    holds=since(V1_37),
+)
+
 PODRESOURCES_TELL_POOLS_ONCE: Final = VersionRule(
     slug="podresources-tell-pools-once",
     text="In podresources, a container that shares CPUs or memory with others of its pod has none "
@@ -61,6 +69,7 @@ CGROUP_V1_IS_REFUSED: Final = VersionRule(
 VERSION_RULES: Final = (
     DEVICE_HINTS_BY_DEVICES,
     MEMORY_RESERVATION_TIERS,
+    MEMORY_THROTTLED_IF_ASKED,
     PODRESOURCES_TELL_POOLS_ONCE,
     CGROUP_V1_IS_REFUSED,
 )

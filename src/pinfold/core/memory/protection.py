@@ -16,7 +16,10 @@ from msgspec import Struct
 
 from pinfold.core.kubelet.feature_gates import MEMORY_QOS
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.version_rules import MEMORY_RESERVATION_TIERS
+from pinfold.core.kubelet.version_rules import (
+    MEMORY_RESERVATION_TIERS,
+    MEMORY_THROTTLED_IF_ASKED,
+)
 from pinfold.core.pod.pod import MEMORY, Container, Pod, QOSClass, Resources, pod_requests
 from pinfold.core.values.quantity import ZERO
 
@@ -58,13 +61,18 @@ class MemoryQoS(Struct, frozen=True):
     Attributes:
         reservation: what memory requests protect.
         throttling_factor: ``memoryThrottlingFactor``: which part of the way from its request to its
-            limit a container goes before it is slowed down; above 0, at most 1.
+            limit a container goes before it is slowed down; above 0, at most 1; None: it is not.
         allocatable: the node's allocatable memory, the limit of who has none; None: not known.
     """
 
     reservation: Reservation = Reservation.NONE
-    throttling_factor: float = DEFAULT_THROTTLING_FACTOR
+    throttling_factor: float | None = DEFAULT_THROTTLING_FACTOR
     allocatable: int | None = None
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether anybody is protected or slowed down by these rules."""
+        return self.reservation is not Reservation.NONE or self.throttling_factor is not None
 
     def of_container(self, pod: Pod, container: Container) -> Protection:
         """The protection of one container's cgroup."""
@@ -107,7 +115,7 @@ class MemoryQoS(Struct, frozen=True):
     def _high(self, requested: int, limit: int) -> int | None:
         """Where the kernel slows a container down, whole pages; None: nowhere below its limit."""
         most = limit or self.allocatable or 0
-        if requested == limit or not most:
+        if self.throttling_factor is None or requested == limit or not most:
             return None
         beyond = (float(most) - float(requested)) * self.throttling_factor
         high = math.floor((float(requested) + beyond) / PAGE) * PAGE
@@ -125,4 +133,7 @@ def memory_qos(config: NodeConfig, allocatable: int | None) -> MemoryQoS | None:
     reservation = Reservation.UNTIERED
     if MEMORY_RESERVATION_TIERS.at(config.kubelet_version):
         reservation = Reservation(config.memory_reservation_policy)
-    return MemoryQoS(reservation, config.memory_throttling_factor, allocatable)
+    factor = config.memory_throttling_factor
+    if factor is None and not MEMORY_THROTTLED_IF_ASKED.at(config.kubelet_version):
+        factor = DEFAULT_THROTTLING_FACTOR
+    return MemoryQoS(reservation, factor, allocatable)
