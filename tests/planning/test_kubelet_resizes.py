@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold import CPUSet, NodeConfig, Planner, ResizeWish, parse_short_form
-from pinfold.core.kubelet.feature_gates import RESIZE, RESIZE_EXCLUSIVE_CPUS
+from pinfold.core.kubelet.feature_gates import (
+    POD_LEVEL_RESOURCE_MANAGERS,
+    RESIZE,
+    RESIZE_EXCLUSIVE_CPUS,
+)
 from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.kubelet.versions import RELEASES, V1_36, KubeletVersion, VersionSource
 from pinfold.core.moves.kubelet_resize import INFEASIBLE, infeasible_resize
@@ -19,6 +23,7 @@ from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.planner import Plan
 from tests.scenes.planned_pods import planned_pod as pod
+from tests.scenes.pod_level_pods import container, whole_pod
 from tests.scenes.published_schemas import plan_document
 
 STATIC_CPUS = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
@@ -125,7 +130,7 @@ def test_who_shares_is_resized_as_the_node_has_room() -> None:
 
 def test_what_the_api_server_refuses_comes_to_no_kubelet() -> None:
     (init,) = answers(placed(pod("a", setup_=1, c=1), feature_gates=GATE_ON), "pod/a/setup=2")
-    assert init["reason"] == "Forbidden"
+    assert init["reason"] == "Invalid"
     assert "only sidecars can be resized" in init["message"]
 
 
@@ -136,8 +141,56 @@ def test_a_pod_stays_in_its_class() -> None:
     }
     burstable = pod_from_api({"metadata": {"name": "a"}, "spec": {"containers": [container]}})
     (answer,) = answers(placed(burstable), "pod/a=2")
-    assert answer["reason"] == "Forbidden"
-    assert answer["message"] == "Pod QOS Class may not change as a result of resizing"
+    assert answer["reason"] == "Invalid"
+    assert answer["message"] == (
+        'Invalid value: "Guaranteed": Pod QOS Class may not change as a result of resizing'
+    )
+
+
+def whole(*cpus: int, budget: int) -> Pod:
+    names = [f"c{number}" for number in range(len(cpus))]
+    parts = [container(name, str(one), "1Gi") for name, one in zip(names, cpus, strict=True)]
+    return replace(whole_pod(str(budget), "8Gi", *parts, uid="a"), name="a")
+
+
+PODS_AS_A_WHOLE: dict[str, Any] = {
+    "feature_gates": {**GATE_ON, POD_LEVEL_RESOURCE_MANAGERS: True},
+    "topology_manager_scope": "pod",
+}
+
+
+def test_no_container_asks_for_more_than_its_pod() -> None:
+    plan = placed(whole(1, 1, budget=2), **PODS_AS_A_WHOLE)
+    (answer,) = answers(plan, "pod/a/c0=2")
+    assert answer["reason"] == "Invalid"
+    assert "must be greater than or equal to aggregate container requests of 3" in answer["message"]
+
+
+def test_a_second_bubble_is_a_fault_of_the_kubelet() -> None:
+    plan = placed(whole(2, 2, budget=4), topology_manager_policy="best-effort", **PODS_AS_A_WHOLE)
+    assert str(plan.ledger.bubble_of("a")) == "2-5"
+    refused = after(plan, "pod/a/c0=1")
+    (answer,) = plan_document(refused)["resizes"]
+    assert answer["reason"] == "UnexpectedAdmissionError"
+    assert "once more, CPUs 6-9, and have the first in no record" in answer["message"]
+    assert answer["message"].endswith("(kubelet fault bubble-twice)")
+    assert refused.state is plan.state
+
+
+@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
+def test_a_bubble_has_no_hints_for_another_size(policy: str) -> None:
+    plan = placed(whole(2, 2, budget=4), topology_manager_policy=policy, **PODS_AS_A_WHOLE)
+    (answer,) = answers(plan, "pod/a/c0=1")
+    assert answer["message"] == (
+        "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
+    )
+
+
+def test_in_scope_container_a_part_is_as_any_container() -> None:
+    config = PODS_AS_A_WHOLE | {"topology_manager_scope": "container"}
+    plan = placed(whole(2, 2, budget=4), topology_manager_policy="best-effort", **config)
+    (answer,) = answers(plan, "pod/a/c0=1")
+    assert (answer["feasible"], answer["after"]) == (True, "2-3")
 
 
 def test_sidecars_count_and_policy_none_lets_all_through() -> None:

@@ -184,7 +184,7 @@ class PlannedResize(Record, frozen=True, kw_only=True):
     """Why it is infeasible, one of KEP-5554's names: ``prohibitedCPUAllocationError``,
     ``inconsistentCPUAllocationError``, ``getBaselineCPUSetError``, ``resizeAllocateCPUsError``;
     or ``Forbidden``, where a quota refuses it.  The answer of a kubelet that was asked for is
-    ``Infeasible``, the reason of an admission that fails, or ``Forbidden``, the API server's."""
+    ``Infeasible``, the reason of an admission that fails, or ``Invalid``, the API server's."""
     message: str | None
     before: CPUs
     """Its exclusive CPUs; empty where it has none of its own."""

@@ -100,8 +100,9 @@ BUBBLE_TWICE: Final = KubeletFault(
     "as is its memory (kubernetes/kubernetes#140989). The first set is in no record then: the next "
     "start fails, since the recorded CPUs are not those of the machine. Where some container "
     "shares its pod's CPUs, the policies restricted and single-numa-node reject the pod instead, "
-    "because its CPU hints are empty.",
-    plan="Shown as by the kubelet.",
+    "because its CPU hints are empty. A resize that is admitted does the same.",
+    plan="The pods of a plan are new, and have theirs once. A resize is refused with a message "
+    "that names this fault.",
     agent="A pod keeps the CPUs and the memory that it has.",
 )
 
