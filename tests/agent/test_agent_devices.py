@@ -26,8 +26,11 @@ from pinfold.core.devices.devices import (
     DeviceRunOptions,
 )
 from pinfold.core.devices.state import DeviceAllocations, DeviceState
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import V1_34, V1_36, V1_37, KubeletVersion
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.pod.workload import Process
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
@@ -43,6 +46,7 @@ from pinfold.ports.records import DeviceGrant, PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerSpec
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, restore_devices
 from pinfold.state.ledger import Ledger
+from pinfold.state.state_file import StateFile
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, parse, run_virtually
 from tests.scenes.manager_harness import manifest as a_pod
 
@@ -73,7 +77,7 @@ def a_view(state: NodeState, pods: tuple[PodRecord, ...]) -> View:
 
 
 def test_an_empty_answer_is_an_answer(tmp_path: Path) -> None:
-    StateFiles(tmp_path).write(*owned(b""))
+    StateFiles(tmp_path, NodeConfig()).write(*owned(b""))
     data = (tmp_path / "kubelet_internal_checkpoint").read_bytes()
     checkpoint = DeviceManagerCheckpoint.parse(data)
     checkpoint.verify()
@@ -84,8 +88,9 @@ def test_an_answer_that_is_not_known_is_reported_and_the_other_files_are_written
     tmp_path: Path,
 ) -> None:
     reports: list[str] = []
+    files = StateFiles(tmp_path, NodeConfig())
     announcements = Announcements(
-        MemoryPodFiles(), StateFiles(tmp_path).write, lambda _, text: reports.append(text)
+        MemoryPodFiles(), files.write, lambda _, text: reports.append(text)
     )
     announcements.mirror(a_view(*owned(None)))
     assert [path.name for path in tmp_path.iterdir()] == ["cpu_manager_state"]
@@ -96,8 +101,50 @@ def test_an_answer_that_is_not_known_is_reported_and_the_other_files_are_written
     assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES[:2]]
 
 
+@pytest.mark.parametrize(
+    ("version", "gates", "has_bubble", "layouts"),
+    [
+        (V1_34, {}, False, ("v2", "v1")),
+        (V1_36, {}, False, ("v2", "v1")),
+        (V1_36, {POD_LEVEL_RESOURCE_MANAGERS: True}, False, ("v3", "v2")),
+        (V1_37, {}, False, ("v4", "v3")),
+        # What pods have as a whole is told, whatever the gate says by now.
+        (V1_34, {}, True, ("v3", "v2")),
+        (V1_36, {}, True, ("v3", "v2")),
+        (V1_37, {POD_LEVEL_RESOURCE_MANAGERS: False}, True, ("v4", "v3")),
+    ],
+)
+def test_copies_have_the_layouts_of_the_configured_kubelet(
+    tmp_path: Path,
+    version: KubeletVersion,
+    gates: dict[str, bool],
+    layouts: tuple[str, str],
+    *,
+    has_bubble: bool,
+) -> None:
+    state, pods = owned(b"")
+    bubbles = {"uid": CPUSet([1])} if has_bubble else {}
+    blocks = {"uid": (Block((0,), "memory", 5),)} if has_bubble else {}
+    state = replace(
+        state,
+        ledger=Ledger("static", CPUSet([0]), bubbles=bubbles),
+        memory=MemoryState({}, {}, blocks),
+    )
+    config = NodeConfig(kubelet_version=version, feature_gates=gates)
+    StateFiles(tmp_path, config).write(state, pods)
+    files = [
+        StateFile.read((tmp_path / name).read_bytes())
+        for name in ("cpu_manager_state", "memory_manager_state")
+    ]
+    assert tuple(file.layout for file in files) == layouts
+    assert all(file.checksum_fits for file in files)
+    for document in (file.document for file in files):
+        assert not isinstance(document, DeviceManagerCheckpoint)
+        assert bool(document.pod_entries) == has_bubble
+
+
 def test_a_file_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> None:
-    files = StateFiles(tmp_path)
+    files = StateFiles(tmp_path, NodeConfig())
     (tmp_path / "cpu_manager_state").mkdir()
     with pytest.raises(PortError, match=r"cannot replace .*cpu_manager_state: Is a directory"):
         files.write(*owned(b""))
@@ -112,7 +159,7 @@ def test_no_copy_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """What starts meanwhile waits for that disk, too."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    StateFiles(tmp_path).write(*owned(b""))
+    StateFiles(tmp_path, NodeConfig()).write(*owned(b""))
     assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES[:2]]
     assert synced == []
 
@@ -121,7 +168,7 @@ def test_copies_that_say_nothing_any_more_are_removed(tmp_path: Path) -> None:
     for name in FILES:
         (tmp_path / name).write_text("of an agent before")
     state, pods = owned(b"")
-    files = StateFiles(tmp_path)
+    files = StateFiles(tmp_path, NodeConfig())
     files.write(state, pods)
     assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES[:2]]
     files.write(replace(state, devices=DeviceState()), ())

@@ -21,14 +21,15 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.core.kubelet.policy_options import StaticPolicyOptions
-from pinfold.core.kubelet.versions import V1_34
+from pinfold.core.kubelet.versions import V1_34, V1_35
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.memory.memory import Block, NodeMemory, default_machine_state
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.conversion import convert
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, PodDevicesEntry
-from pinfold.state.doctor import Circumstances, Finding, Severity, examine
+from pinfold.state.doctor import examine
+from pinfold.state.findings import Circumstances, Finding, Severity
 from pinfold.state.layouts import Layout
 from pinfold.state.ledger import Bounds, Ledger
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
@@ -166,7 +167,9 @@ def test_strict_reservation() -> None:
 
 def test_an_older_kubelet_cannot_read_v3() -> None:
     v3 = convert(GOOD, Layout.V3, {})
-    (finding,) = examine(StateFile.read(v3.file), Circumstances())
+    assert examine(StateFile.read(v3.file), Circumstances()) == []
+    (finding,) = examine(StateFile.read(v3.file), Circumstances(version=V1_35))
+    assert "this one writes v2, and reads v1, v2" in finding.why
     assert "--to v2" in finding.fix
     assert convert(StateFile.read(v3.file), Layout.V2, {}).file == GOOD.file
 

@@ -314,7 +314,11 @@ class Start:
             containers=containers,
             store=store,
             announcements=Announcements(
-                files, StateFiles(self.state_dir).write, report, told, containers.volumes
+                files,
+                StateFiles(self.state_dir, self.config.node).write,
+                report,
+                told,
+                containers.volumes,
             ),
             settings=settings,
             observers=observers,

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from pinfold.adapters.statefile.files import StateFileError, write_state_file
 from pinfold.admission.admission import NodeState
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.memory.memory import MemoryState
 from pinfold.core.memory.reservation import STATIC
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodRecord
-from pinfold.state.cpu_manager_state import CheckpointError
+from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint
 from pinfold.state.device_checkpoint import KUBELET_INTERNAL_CHECKPOINT, Holding
 from pinfold.state.device_checkpoint import checkpoint_of as device_checkpoint
-from pinfold.state.memory_manager_state import MEMORY_MANAGER_STATE
+from pinfold.state.layouts import CPU_STATE, MEMORY_STATE
+from pinfold.state.memory_manager_state import MEMORY_MANAGER_STATE, MemoryManagerCheckpoint
 from pinfold.state.memory_manager_state import checkpoint_of as memory_checkpoint
 from pinfold.state.restore import to_checkpoint
 
@@ -24,12 +27,17 @@ CPU_MANAGER_STATE = "cpu_manager_state"
 class StateFiles:
     """Writes ``cpu_manager_state``, and the two others where there is something to say.
 
+    They have the layouts that the kubelet writes which the node is configured for; where these have
+    no place for what pods have as a whole, those that have.
+
     Args:
         folder: where they lie.
+        config: the node's configuration.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: NodeConfig) -> None:
         self._folder = folder
+        self._config = config
         self._written: dict[str, bytes | None] = {}
 
     def write(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
@@ -41,13 +49,13 @@ class StateFiles:
             PortError: one of them could not be written; the others are.
         """
         contents: dict[str, Callable[[], bytes] | None] = {
-            CPU_MANAGER_STATE: lambda: to_checkpoint(state.ledger).encode(),
+            CPU_MANAGER_STATE: lambda: self._cpus(state).encode(),
             MEMORY_MANAGER_STATE: None,
             KUBELET_INTERNAL_CHECKPOINT: None,
         }
         if state.memory is not None:
             memory = state.memory
-            contents[MEMORY_MANAGER_STATE] = lambda: memory_checkpoint(STATIC, memory).encode()
+            contents[MEMORY_MANAGER_STATE] = lambda: self._memory(memory).encode()
         if state.devices.inventory or state.devices.allocations.pods:
             contents[KUBELET_INTERNAL_CHECKPOINT] = partial(_devices, state, pods)
         problems = []
@@ -60,6 +68,14 @@ class StateFiles:
                 problems.append(str(error))
         if problems:
             raise PortError("; ".join(problems))
+
+    def _cpus(self, state: NodeState) -> CPUManagerCheckpoint:
+        layout = CPU_STATE.layout_for(self._config, has_pods=bool(state.ledger.bubbles))
+        return to_checkpoint(state.ledger, layout)
+
+    def _memory(self, memory: MemoryState) -> MemoryManagerCheckpoint:
+        layout = MEMORY_STATE.layout_for(self._config, has_pods=bool(memory.bubbles))
+        return memory_checkpoint(STATIC, memory, layout)
 
     def _put(self, name: str, content: bytes | None) -> None:
         if name in self._written and self._written[name] == content:

@@ -31,7 +31,8 @@ from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.told import AgentSays
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint
-from pinfold.state.doctor import Circumstances, Severity, examine
+from pinfold.state.doctor import examine
+from pinfold.state.findings import Circumstances, Severity
 from pinfold.state.memory_manager_state import MEMORY_MANAGER_STATE, MemoryManagerCheckpoint
 from pinfold.state.restore import pod_sets
 from pinfold.state.state_file import StateFile, UnusableFileError, ledger_of

@@ -46,7 +46,7 @@ from pinfold.documents.profile import ProfileCheck
 from pinfold.documents.readiness import Readiness
 from pinfold.documents.records import VERSION, Document, Record
 from pinfold.documents.shield import Shield
-from pinfold.documents.state import StateCheck, StateFile
+from pinfold.documents.state import StateCheck, StateFile, StateVersions
 from pinfold.documents.status import Status
 
 
@@ -99,6 +99,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "run": Published(Run, "body of `POST /v1/run`"),
     "shield": Published(Shield, "`pinfold shield -o json`"),
     "state-check": Published(StateCheck, "`pinfold state check -o json`"),
+    "state-versions": Published(StateVersions, "`pinfold state versions -o json`"),
     "state-file": Published(StateFile, "`pinfold state show -o json`"),
     "status": Published(Status, "`pinfold status -o json`, `GET /v1/status`"),
 }

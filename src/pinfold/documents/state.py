@@ -111,4 +111,38 @@ class StateCheck(Record, frozen=True, kw_only=True):
 
     version: Literal[1] = VERSION
     file: str
+    kubelet: str | UnsetType = UNSET
+    """The version whose answers these are; absent: one that writes the file's layout."""
     findings: Sequence[StateFinding]
+
+
+class StateAcceptance(Record, frozen=True, kw_only=True):
+    """What one kubelet makes of a state file that it finds at its start."""
+
+    kubelet: str
+    """Its version, such as ``1.36``."""
+    pod_level_managers: bool | UnsetType = UNSET
+    """Whether PodLevelResourceManagers is on; absent where the version has no such gate."""
+    recorded: bool
+    """Whether its answers were seen; else they were read from proposals."""
+    outcome: Annotated[str, Meta(extra_json_schema={"enum": ["accepted", "migrated", "refused"]})]
+    """``migrated``: it is read, and the next write makes another layout of it."""
+    writes: str | UnsetType = UNSET
+    """The layout of its next write; absent for files that have one layout only."""
+    error: str | UnsetType = UNSET
+    """Why it refuses the file, in its words."""
+    lost: Sequence[str] | UnsetType = UNSET
+    """Uids of pods whose CPUs or memory as a whole it does not take from the file."""
+
+
+class StateVersions(Record, frozen=True, kw_only=True):
+    """What ``pinfold state versions`` prints."""
+
+    version: Literal[1] = VERSION
+    file: str
+    kind: str
+    layout: str
+    """The layout of the file that is judged: that of ``written_by``, if any."""
+    written_by: str | UnsetType = UNSET
+    """The kubelet that has taken the file first, and has written it anew."""
+    kubelets: Sequence[StateAcceptance]

@@ -73,7 +73,7 @@ def _convert_cpu(
 ) -> bytes:
     try:
         ledger = ledger_of(checkpoint, container_ids)
-        if layout in (Layout.V1, Layout.V2) and ledger.bubbles:
+        if layout not in CPU_STATE.with_pods and ledger.bubbles:
             lost = [f"pod {uid}: its own set {cpus}" for uid, cpus in ledger.bubbles.items()]
             if not drop:
                 raise _no_place(layout, lost)
@@ -96,7 +96,7 @@ def _convert_memory(
     checkpoint: MemoryManagerCheckpoint, layout: Layout, changes: list[str], *, drop: bool
 ) -> bytes:
     pods = checkpoint.pod_entries or {}
-    if layout is Layout.V1 and pods:
+    if layout not in MEMORY_STATE.with_pods and pods:
         lost = [
             f"pod {uid}: its own {_sizes(blocks or ())}" for uid, blocks in sorted(pods.items())
         ]
@@ -115,7 +115,7 @@ def _convert_memory(
     converted = replace(
         checkpoint,
         layout=layout,
-        pod_entries=None if layout is Layout.V1 else pods,
+        pod_entries=pods if layout in MEMORY_STATE.with_pods else None,
         data="",
         data_checksum=0,
     )

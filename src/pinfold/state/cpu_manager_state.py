@@ -204,7 +204,7 @@ class CPUManagerCheckpoint(Struct, frozen=True):
             default_cpu_set=value["DefaultCPUSet"],
             entries=value["Entries"] if layout is not Layout.V1 else None,
             container_ids=value["Entries"] if layout is Layout.V1 else None,
-            pod_entries=value["PodEntries"] if _has_pods(layout) else None,
+            pod_entries=value["PodEntries"] if layout in CPU_STATE.with_pods else None,
             checksum=outer["Checksum"],
             data=outer.get("Data", ""),
             data_checksum=outer.get("DataChecksum", 0),
@@ -331,10 +331,6 @@ def _atoi(text: str) -> int:
     if not -(1 << 63) <= number < 1 << 63:
         raise CheckpointError(f"strconv.Atoi: parsing {quote(text)}: value out of range")
     return number
-
-
-def _has_pods(layout: Layout) -> bool:
-    return layout in (Layout.V3, Layout.V4)
 
 
 def _blank(layout: Layout) -> dict[str, Value]:

@@ -7,20 +7,17 @@ That is hardly ever needed: most of these files can be repaired in place, and th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable
 
-from msgspec import Struct
-
-from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS, gate_enabled
-from pinfold.core.kubelet.node_config import NO_OPTIONS, STATIC
-from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion
-from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.kubelet.node_config import STATIC
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError, CPUManagerCheckpoint
+from pinfold.state.cpus_by_pod import union
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
+from pinfold.state.doctor_pods import pod_cpu_findings, pod_memory_findings
+from pinfold.state.findings import Circumstances, Finding, Severity
 from pinfold.state.go_json import quote
-from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout, StateForm, StateForms
+from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout
 from pinfold.state.ledger import Bounds, Ledger
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.memory_restore import restore_memory
@@ -30,7 +27,8 @@ from pinfold.state.memory_startup import (
     expected_machine_state,
     machine_state_difference,
 )
-from pinfold.state.restore import RestoreError, pod_sets, restore
+from pinfold.state.repair import cpus_of_pod
+from pinfold.state.restore import RestoreError, restore
 from pinfold.state.startup import StartError, validate_static_state
 from pinfold.state.state_file import (
     UNKNOWN_CONTAINERS,
@@ -38,64 +36,6 @@ from pinfold.state.state_file import (
     UnusableFileError,
     ledger_of,
 )
-
-
-class Severity(Enum):
-    """How bad a finding is."""
-
-    ERROR = "error"
-    """A kubelet does not start on this file."""
-    WARNING = "warning"
-    """It starts, and something is lost or shared."""
-    NOTE = "note"
-    """Worth knowing."""
-
-
-class Finding(Struct, frozen=True):
-    """One thing that is wrong: ``what`` and ``where``, ``why`` it matters, and what mends it.
-
-    ``fix`` is a command, or a sentence where no command can help.
-    """
-
-    severity: Severity
-    what: str
-    where: str
-    why: str
-    fix: str
-
-
-class Circumstances(Struct, frozen=True):
-    """What is known about the node that the file belongs to; ``None`` where nothing is.
-
-    ``machine`` is the spelling of the machine for the commands that findings name.
-    """
-
-    path: str = "cpu_manager_state"
-    topology: CPUTopology | None = None
-    machine: str | None = None
-    reserved: CPUSet | None = None
-    strict_cpu_reservation: bool = False
-    policy: str | None = None
-    pods: frozenset[str] | None = None
-    version: KubeletVersion = DEFAULT_VERSION
-    gates: Mapping[str, bool] = NO_OPTIONS
-
-    def form(self, table: StateForms) -> StateForm:
-        """How the node's kubelet reads and writes the files of ``table``."""
-        pod_level = gate_enabled(POD_LEVEL_RESOURCE_MANAGERS, self.gates, self.version)
-        return table.at(self.version, pod_level=pod_level)
-
-    def repair(self, *extra: str) -> str:
-        """The repair command for this file, with what is known about the node."""
-        words = ["pinfold state repair", shlex.quote(self.path), *extra]
-        if self.topology is not None:
-            named = self.machine and f"--machine {shlex.quote(self.machine)}"
-            words.append(named or "--this-machine")
-        if self.reserved is not None:
-            words.append(f"--reserved-cpus {shlex.quote(str(self.reserved))}")
-        if self.strict_cpu_reservation:
-            words.append("--policy-option strict-cpu-reservation=true")
-        return " ".join(words)
 
 
 def examine(state: StateFile, circumstances: Circumstances) -> list[Finding]:
@@ -129,7 +69,7 @@ def _examine_cpu(
 ) -> Iterable[Finding]:
     policy = node.policy if node.policy is not None else checkpoint.policy_name
     try:
-        form = node.form(CPU_STATE)
+        form = node.form(CPU_STATE, checkpoint.layout)
         restored = restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path, form=form)
     except RestoreError as error:
         yield _restore_finding(str(error), state, checkpoint, policy, node)
@@ -158,12 +98,13 @@ def _examine_cpu(
     except CheckpointError:
         return  # restoring has said so already
     yield from _ledger_findings(ledger, node, starts=starts)
+    yield from pod_cpu_findings(ledger, node)
     yield from _pod_findings(
-        ledger.assignments.keys() | pod_sets(checkpoint).keys()
+        ledger.assignments.keys() | ledger.bubbles.keys()
         if checkpoint.layout is not Layout.V1
         else (),
         node,
-        lambda uid: f"CPUs {ledger.cpus_of_pod(uid) or pod_sets(checkpoint).get(uid)}",
+        lambda uid: f"CPUs {cpus_of_pod(ledger, uid)}",
     )
 
 
@@ -176,9 +117,13 @@ def _restore_finding(
 ) -> Finding:
     fix = node.repair()
     why = "the kubelet exits at start and asks to drain the node; a repair keeps the pods"
-    if checkpoint.layout in (Layout.V3, Layout.V4) and state.checksum_fits:
-        why = "a newer kubelet wrote it; kubelets of the 1.34 line know the layouts v1 and v2"
-        fix = f"pinfold state convert {shlex.quote(node.path)} --to v2"
+    form = node.form(CPU_STATE, checkpoint.layout)
+    if checkpoint.layout not in form.layouts and state.checksum_fits:
+        why = (
+            f"a kubelet of another version or with other feature gates wrote it; this one writes "
+            f"{form.writes.value}, and reads {', '.join(one.value for one in form.layouts)}"
+        )
+        fix = f"pinfold state convert {shlex.quote(node.path)} --to {form.writes.value}"
     elif not state.checksum_fits:
         why = (
             f"the checksum in the file is {state.checksum}, its content makes "
@@ -194,15 +139,18 @@ def _restore_finding(
     return Finding(Severity.ERROR, message, node.path, why, fix)
 
 
+def bounds_of(ledger: Ledger, node: Circumstances) -> Bounds:
+    """The node's bounds; where the machine is not known, the file's own CPUs stand for it."""
+    reserved = node.reserved if node.reserved is not None else CPUSet()
+    machine = ledger.known if node.topology is None else node.topology.cpus
+    return Bounds(machine, reserved, node.strict_cpu_reservation)
+
+
 def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
     if ledger.policy_name != STATIC:
         return
-    # Where the machine is not known, the file's own CPUs stand for it.
-    machine = ledger.known if node.topology is None else node.topology.cpus
-    reserved = node.reserved if node.reserved is not None else CPUSet()
-    bounds = Bounds(machine, reserved, node.strict_cpu_reservation)
     try:
-        validate_static_state(ledger, bounds)
+        validate_static_state(ledger, bounds_of(ledger, node))
     except StartError as error:
         why = "the kubelet exits at start (Policy start error)"
         if not ledger.default & ledger.exclusive:
@@ -212,14 +160,16 @@ def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
 
 def _ledger_findings(ledger: Ledger, node: Circumstances, *, starts: bool) -> Iterable[Finding]:
     """What breaks the invariants; ``starts`` where the start of the policy was looked at."""
+    overlaps = not ledger.default.isdisjoint(CPUSet.from_mask(union(ledger.assignments.values())))
     for what in ledger.violations():
         in_pool = "shared pool too" in what
-        if in_pool and starts and ledger.policy_name == STATIC:
+        if in_pool and overlaps and starts and ledger.policy_name == STATIC:
             continue  # said by the start of the policy
         why = "the kubelet does not look at this; two owners of a CPU slow each other down"
-        if in_pool:
+        if in_pool and overlaps:
             why = "the static policy does not start with this, others do not look at it"
-        fix = node.repair() if in_pool else node.repair("--drop-missing-pods UID")
+        is_mended = in_pool or "are not in the pod's" in what
+        fix = node.repair() if is_mended else node.repair("--drop-missing-pods UID")
         yield Finding(Severity.WARNING, what, node.path, why, fix)
     if node.reserved is not None and ledger.exclusive & node.reserved:
         for uid, containers in sorted(ledger.assignments.items()):
@@ -266,7 +216,8 @@ def _examine_memory(
 ) -> Iterable[Finding]:
     policy = node.policy if node.policy is not None else checkpoint.policy_name
     try:
-        restore_memory(state.file, policy, path=node.path, form=node.form(MEMORY_STATE))
+        form = node.form(MEMORY_STATE, checkpoint.layout)
+        restore_memory(state.file, policy, path=node.path, form=form)
     except CheckpointError as error:
         fix = node.repair()
         why = "the kubelet exits at start and asks to drain the node; a repair keeps the pods"
@@ -276,15 +227,19 @@ def _examine_memory(
         yield Finding(Severity.ERROR, str(error), node.path, why, fix)
     if checkpoint.policy_name == "Static":
         yield from _machine_state_findings(checkpoint, node)
+    yield from pod_memory_findings(checkpoint, node)
     yield from _pod_findings(
-        (checkpoint.entries or {}).keys(),
+        (checkpoint.entries or {}).keys() | (checkpoint.pod_entries or {}).keys(),
         node,
         lambda uid: f"{memory_of_pod(checkpoint, uid)} bytes of memory",
     )
 
 
 def memory_of_pod(checkpoint: MemoryManagerCheckpoint, uid: str) -> int:
-    """The bytes of all kinds of memory that a pod's containers have."""
+    """The bytes of all kinds of memory that a pod has, as a whole or in its containers."""
+    whole = checkpoint.pod_entries or {}
+    if uid in whole:
+        return sum(block.size for block in whole[uid] or ())
     containers = (checkpoint.entries or {}).get(uid) or {}
     return sum(block.size for blocks in containers.values() for block in blocks or ())
 

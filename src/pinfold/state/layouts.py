@@ -19,6 +19,7 @@ from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import (
     DEFAULT_VERSION,
+    RELEASES,
     ByVersion,
     KubeletVersion,
 )
@@ -57,6 +58,8 @@ class StateForms(Struct, frozen=True):
     history: ByVersion[tuple[StateForm, StateForm]]
     anything: StateForm
     """Of a reader that takes what any kubelet takes."""
+    with_pods: frozenset[Layout]
+    """The layouts that have a place for what pods have as a whole."""
 
     def at(
         self, version: KubeletVersion = DEFAULT_VERSION, *, pod_level: bool = False
@@ -68,6 +71,24 @@ class StateForms(Struct, frozen=True):
         """The form of the kubelet that is configured so."""
         pod_level = config.gate(POD_LEVEL_RESOURCE_MANAGERS)
         return self.at(config.kubelet_version, pod_level=pod_level)
+
+    def layout_for(self, config: NodeConfig, *, has_pods: bool) -> Layout:
+        """In which layout to write for others who know the kubelet that is configured so.
+
+        With ``has_pods`` some pods have something as a whole, which the file has to hold.
+        """
+        own = self.of(config)
+        forms = [own, self.at(config.kubelet_version, pod_level=True), self.at(pod_level=True)]
+        return next((one for one in forms if one.has_pods or not has_pods), own).writes
+
+    def writer(self, layout: Layout) -> tuple[KubeletVersion, bool]:
+        """The kubelet that writes in ``layout``: version and gate; the default where none does."""
+        versions = [DEFAULT_VERSION, *(one.version for one in reversed(RELEASES))]
+        for version in versions:
+            for pod_level in (False, True):
+                if self.at(version, pod_level=pod_level).writes is layout:
+                    return version, pod_level
+        return DEFAULT_VERSION, False
 
 
 _OLD: Final = frozenset({Layout.V1, Layout.V2})
@@ -118,6 +139,7 @@ CPU_STATE: Final = StateForms(
         own_name_passes=frozenset({Layout.V3}),
         has_pods=True,
     ),
+    frozenset({Layout.V3, Layout.V4}),
 )
 """``cpu_manager_state``."""
 
@@ -143,5 +165,6 @@ MEMORY_STATE: Final = StateForms(
         )
     ),
     StateForm((Layout.V1, Layout.V2, Layout.V3), Layout.V3, zero_passes=_FIRST, has_pods=True),
+    frozenset({Layout.V2, Layout.V3}),
 )
 """``memory_manager_state``."""

@@ -157,7 +157,7 @@ def to_checkpoint(ledger: Ledger, layout: Layout = Layout.V2) -> CPUManagerCheck
     ``layout`` is v2 or later (v1 needs container ids: :func:`to_v1`); v2 has no place for the pods'
     own sets.
     """
-    has_pods = layout in (Layout.V3, Layout.V4)
+    has_pods = layout in CPU_STATE.with_pods
     return CPUManagerCheckpoint(
         layout=layout,
         policy_name=ledger.policy_name,

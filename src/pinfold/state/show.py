@@ -237,7 +237,7 @@ def _devices_text(checkpoint: DeviceManagerCheckpoint) -> _Text:
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    cells = [[_visible(cell) for cell in row] for row in rows]
+    cells = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -245,6 +245,6 @@ def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _visible(text: str) -> str:
-    # Names come from a file: escape sequences in them must not reach the terminal.
+def visible(text: str) -> str:
+    """A text from a file, of which no escape sequence reaches the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

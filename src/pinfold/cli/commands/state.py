@@ -8,29 +8,34 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
-from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.statefile.files import (
     StateFileError,
     read_state_file,
     replace_state_file,
 )
-from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
-from pinfold.cli.output import F, input_errors, output_option
-from pinfold.core.kubelet.node_config import STATIC
-from pinfold.core.kubelet.own_policies import OWN_POLICIES
+from pinfold.adapters.statefile.references import read_container_ids
+from pinfold.cli.output import input_errors, output_option
+from pinfold.cli.state_options import (
+    circumstances_of,
+    kubelet_of,
+    pods_of,
+    state_node_options,
+    writer_options,
+)
+from pinfold.cli.views.state import versions_document, versions_text
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
-    StaticPolicyOptions,
 )
-from pinfold.core.machine.kubelet_view import kubelet_view
-from pinfold.core.machine.machine import MachineError
-from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.kubelet.versions import NamedVersion
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents.state import StateCheck, StateFinding
+from pinfold.state import acceptance
 from pinfold.state.conversion import convert
 from pinfold.state.cpu_manager_state import CheckpointError
-from pinfold.state.doctor import Circumstances, Finding, Severity, examine, unusable
+from pinfold.state.doctor import examine, unusable
+from pinfold.state.findings import Circumstances, Finding, Severity
 from pinfold.state.layouts import Layout
 from pinfold.state.repair import Repair, RepairError, RepairRequest, repair
 from pinfold.state.show import describe, describe_text
@@ -51,30 +56,6 @@ _USER_ERRORS = (
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _OUTPUT = output_option("text", "json")
-
-
-def _node_options(command: F) -> F:
-    for option in (
-        click.option("--machine", metavar="SRC", help="The machine the file belongs to."),
-        click.option("--this-machine", is_flag=True, help="It belongs to this machine."),
-        click.option("--reserved-cpus", metavar="LIST", help="reservedSystemCPUs."),
-        click.option("--policy", metavar="NAME", help="The policy that is configured now."),
-        click.option(
-            "--policy-option",
-            "policy_options",
-            metavar="K=V",
-            multiple=True,
-            help="A policy option, such as strict-cpu-reservation=true.",
-        ),
-        click.option(
-            "--pods",
-            metavar="UIDS|FILE",
-            help="The pods that exist: uids with commas, or a file (kubectl or crictl pods "
-            "-o json, manifests with uids, one uid a line).",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @click.group(name="state")
@@ -101,14 +82,14 @@ def show(file: Path, output: str) -> None:
 
 @state.command()
 @_FILE
-@_node_options
+@state_node_options
 @_OUTPUT
 def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the options of click
     """Say what a kubelet would make of a state file.
 
     Exit status: 0 all well (notes do not count), 1 findings, 2 the file is of no use.
     """
-    circumstances = _circumstances(file, **node)
+    circumstances = circumstances_of(file, **node)
     status = 0
     with input_errors(StateFileError):
         data = read_state_file(file)
@@ -120,15 +101,65 @@ def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the o
         status = status or _FINDINGS
     if output == "json":
         found = [_finding_row(finding) for finding in findings]
-        click.echo(_json(StateCheck(file=str(file), findings=found)))
+        version = circumstances.version
+        kubelet = UNSET if version is None else str(version)
+        click.echo(_json(StateCheck(file=str(file), kubelet=kubelet, findings=found)))
     else:
         _print_findings(file, findings)
     raise SystemExit(status)
 
 
+@state.command()
+@_FILE
+@state_node_options
+@writer_options
+@_OUTPUT
+def versions(
+    file: Path,
+    output: str,
+    written_by: NamedVersion | None,
+    writer_feature_gates: tuple[str, ...],
+    **node: Any,  # noqa: ANN401 - the options of click
+) -> None:
+    """Say which kubelets take a state file, and what an upgrade or a downgrade does to it.
+
+    Of every known version, without and with PodLevelResourceManagers; of one only with
+    --kubelet-version. With --written-by, that kubelet takes the file first and writes it anew.
+
+    Exit status with --kubelet-version: 0 it takes the file with all that it says, 1 it refuses
+    it or loses something. Without: 0. 2 the file is of no use.
+    """
+    circumstances = circumstances_of(file, **node)
+    with input_errors(*_USER_ERRORS):
+        found = _read(file)
+        if written_by is None and writer_feature_gates:
+            raise click.UsageError("--writer-feature-gate needs --written-by")
+        writer = None if written_by is None else kubelet_of(written_by, writer_feature_gates)
+        if writer is not None:
+            found = _written_by(found, writer, circumstances)
+    asked = acceptance.KUBELETS
+    if circumstances.version is not None:
+        pod_level = bool(circumstances.pod_level)
+        asked = (acceptance.Kubelet(circumstances.version, pod_level),)
+    told = [acceptance.acceptance(found, kubelet, circumstances) for kubelet in asked]
+    if output == "json":
+        click.echo(_json(versions_document(file, found, writer, told)))
+    else:
+        click.echo(versions_text(file, found, writer, told))
+    if circumstances.version is not None and not all(one.keeps_all for one in told):
+        raise SystemExit(_FINDINGS)
+
+
+def _written_by(found: StateFile, writer: acceptance.Kubelet, node: Circumstances) -> StateFile:
+    before = acceptance.acceptance(found, writer, node)
+    if before.outcome is acceptance.Outcome.REFUSED:
+        raise RepairError(f"{node.path}: kubelet {writer} does not take it itself: {before.error}")
+    return acceptance.written_by(found, writer, node)
+
+
 @state.command(name="repair")
 @_FILE
-@_node_options
+@state_node_options
 @click.option("--drop-missing-pods", metavar="UID,...", help="Pods that are gone.")
 @click.option("--keep-pods", metavar="UID,...", help="The only pods that still exist.")
 @click.option("--dry-run", is_flag=True, help="Say what would change, and write nothing.")
@@ -154,14 +185,14 @@ def repair_command(
     vanished pods, takes CPUs that are gone or reserved from their containers, computes the
     shared pool anew, and corrects the checksum.
     """
-    circumstances = _circumstances(file, **node)
+    circumstances = circumstances_of(file, **node)
     with input_errors(*_USER_ERRORS):
         old = _read(file)
         if keep_pods is not None and circumstances.pods is not None:
             raise click.UsageError("--pods and --keep-pods exclude each other")
         request = RepairRequest(
-            drop_pods=_pods(drop_missing_pods) or frozenset(),
-            keep_pods=circumstances.pods if keep_pods is None else _pods(keep_pods),
+            drop_pods=pods_of(drop_missing_pods) or frozenset(),
+            keep_pods=circumstances.pods if keep_pods is None else pods_of(keep_pods),
             machine=None if circumstances.topology is None else circumstances.topology.cpus,
             reserved=circumstances.reserved or CPUSet(),
             strict_cpu_reservation=circumstances.strict_cpu_reservation,
@@ -222,55 +253,6 @@ def convert_command(  # noqa: PLR0913 - the options of click
             ids = {} if containers is None else read_container_ids(containers)
             converted = convert(old, Layout(layout), ids, drop_pod_entries=drop_pod_entries)
         _write(file, old.file, converted, out, dry_run=dry_run)
-
-
-def _circumstances(  # noqa: PLR0913 - the options that check and repair share
-    file: Path,
-    *,
-    machine: str | None,
-    this_machine: bool,
-    reserved_cpus: str | None,
-    policy: str | None,
-    policy_options: tuple[str, ...],
-    pods: str | None,
-) -> Circumstances:
-    if machine is not None and this_machine:
-        raise click.UsageError("--machine and --this-machine exclude each other")
-    options = {}
-    for text in policy_options:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--policy-option {text!r}: expected KEY=VALUE")
-        options[key] = value
-    topology = None
-    if machine is not None or this_machine:
-        with input_errors(MachineError, prefix="--machine: "):
-            topology = _topology(machine)
-    with input_errors(CPUSetError, prefix="--reserved-cpus: "):
-        reserved = None if reserved_cpus is None else CPUSet.parse(reserved_cpus)
-    with input_errors(PolicyOptionError, StateFileError):
-        # Alpha options do not change what is in the file; none of them is refused here.
-        gates = {"CPUManagerPolicyAlphaOptions": True}
-        parsed = StaticPolicyOptions.parse(options, gates) if options else None
-        return Circumstances(
-            path=str(file),
-            topology=topology,
-            machine=machine,
-            reserved=reserved,
-            strict_cpu_reservation=bool(parsed and parsed.strict_cpu_reservation),
-            # The state of these says static: they place as it does.
-            policy=STATIC if policy in OWN_POLICIES else policy,
-            pods=_pods(pods),
-        )
-
-
-def _pods(text: str | None) -> frozenset[str] | None:
-    return None if text is None else read_pod_uids(text)
-
-
-def _topology(machine: str | None) -> CPUTopology:
-    """The CPUs that a kubelet on ``machine`` (``None``: this one) sees."""
-    return kubelet_view(open_machine(machine)).topology
 
 
 def _read(file: Path) -> StateFile:

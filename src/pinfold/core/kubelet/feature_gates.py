@@ -228,6 +228,11 @@ def gate_enabled(
     return gates.get(group, spec.default)
 
 
+def has_gate(name: str, version: KubeletVersion = DEFAULT_VERSION) -> bool:
+    """Whether a version has a gate of the table; raises KeyError: not in the table."""
+    return _BY_NAME[name].at(version) is not None
+
+
 def spell_out(
     gates: Mapping[str, bool], version: KubeletVersion = DEFAULT_VERSION
 ) -> Mapping[str, bool]:
