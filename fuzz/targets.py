@@ -18,6 +18,7 @@ from fuzz.linux_target import LINUX_TARGET
 from fuzz.machine_targets import MACHINE_TARGETS
 from fuzz.nri_target import NRI_TARGET
 from fuzz.profile_target import PROFILE_TARGET
+from fuzz.state_target import run_state_versions
 from fuzz.store_target import STORE_TARGET
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.statefile.files import StateFileError
@@ -216,7 +217,7 @@ _UNITS: Final = tuple(
 )
 _STATE: Final = tuple(
     b"""policyName defaultCpuSet defaultCPUSet entries checksum machineState data PodDeviceEntries
-    static none 0-3,8 numaAffinity type size podEntries""".split()
+    static none 0-3,8 numaAffinity type size podEntries cpuSet memoryBlocks dataChecksum""".split()
 )
 
 
@@ -260,7 +261,7 @@ def _kubelet_configs() -> list[bytes]:
 
 
 def _state_files() -> list[bytes]:
-    return [*_STATE_FILES, *_recorded_state_files()]
+    return [*_STATE_FILES, *seeds.files("examples/state/*"), *_recorded_state_files()]
 
 
 def _recorded_state_files() -> list[bytes]:
@@ -288,6 +289,7 @@ def _all() -> dict[str, Target]:
         Target("workloads", run_workloads, _workloads, _WORKLOAD_WORDS),
         Target("kubeletconfig", run_kubelet_config, _kubelet_configs, _SETTINGS),
         Target("statefile", run_state_file, _state_files, _STATE),
+        Target("stateversions", run_state_versions, _state_files, _STATE),
         Target("gojson", run_go_json, _state_files, _STATE),
         Target("references", run_references, _references, _STATE),
         *MACHINE_TARGETS,

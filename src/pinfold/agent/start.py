@@ -308,18 +308,13 @@ class Start:
         teller = AssignmentFolders(self.state_dir / "assignments", report)
         tellings = Tellings(self.front(teller), observers, restored.active, restored.above)
         told = tellings if self.config.own.moves.assignment_folders else None
+        mirror = StateFiles(self.state_dir, self.config.node).write
         books = Books(
             node,
             restored,
             containers=containers,
             store=store,
-            announcements=Announcements(
-                files,
-                StateFiles(self.state_dir, self.config.node).write,
-                report,
-                told,
-                containers.volumes,
-            ),
+            announcements=Announcements(files, mirror, report, told, containers.volumes),
             settings=settings,
             observers=observers,
             guardian=guardian,

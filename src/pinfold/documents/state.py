@@ -54,6 +54,8 @@ class StatePod(Record, frozen=True, kw_only=True):
     uid: str
     pod: CPUCount | UnsetType = UNSET
     """CPUs of the pod as a whole."""
+    blocks: Sequence[StateBlock] | UnsetType = UNSET
+    """Memory of the pod as a whole."""
     containers: Sequence[StateContainer]
 
 

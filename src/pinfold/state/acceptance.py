@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS, has_gate
 from pinfold.core.kubelet.node_config import STATIC
 from pinfold.core.kubelet.versions import RELEASES, KubeletVersion
+from pinfold.state.conversion import command_for
 from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint
 from pinfold.state.doctor import bounds_of
 from pinfold.state.findings import Circumstances
-from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout, StateForm
+from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout, StateForm, StateForms
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.memory_restore import restore_memory
 from pinfold.state.memory_startup import (
@@ -56,6 +58,15 @@ class Kubelet(Struct, frozen=True):
     def is_recorded(self) -> bool:
         """Whether its answers were seen; else they were read from proposals."""
         return any(one.is_recorded and one.version.minor == self.version.minor for one in RELEASES)
+
+    def form(self, table: StateForms) -> StateForm:
+        """How it reads and writes the files of ``table``."""
+        return table.at(self.version, pod_level=self.pod_level)
+
+    def command_for(self, state: StateFile, path: str) -> str:
+        """What makes a file of ``state`` that it takes."""
+        is_memory = isinstance(state.document, MemoryManagerCheckpoint)
+        return command_for(state, path, self.form(MEMORY_STATE if is_memory else CPU_STATE))
 
     def __str__(self) -> str:
         if not self.has_gate:
@@ -123,22 +134,34 @@ def written_by(state: StateFile, kubelet: Kubelet, node: Circumstances) -> State
     """
     document = state.document
     if isinstance(document, CPUManagerCheckpoint):
-        form = CPU_STATE.at(kubelet.version, pod_level=kubelet.pod_level)
+        form = kubelet.form(CPU_STATE)
         policy = node.policy if node.policy is not None else document.policy_name
         ledger = restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path, form=form)
         return StateFile.read(to_checkpoint(ledger, form.writes).encode())
     if isinstance(document, MemoryManagerCheckpoint):
-        form = MEMORY_STATE.at(kubelet.version, pod_level=kubelet.pod_level)
+        form = kubelet.form(MEMORY_STATE)
         policy = node.policy if node.policy is not None else document.policy_name
         restored = restore_memory(state.file, policy, path=node.path, form=form)
-        return StateFile.read(restored.sealed().encode())
+        return StateFile.read(_as_held(restored).sealed().encode())
     return state
+
+
+def _as_held(restored: MemoryManagerCheckpoint) -> MemoryManagerCheckpoint:
+    """As a kubelet has it in memory, where nothing is ``null``."""
+    return replace(
+        restored,
+        machine_state=restored.machine_state or {},
+        entries={
+            uid: {name: blocks or () for name, blocks in (containers or {}).items()}
+            for uid, containers in (restored.entries or {}).items()
+        },
+    )
 
 
 def _cpu(
     state: StateFile, checkpoint: CPUManagerCheckpoint, kubelet: Kubelet, node: Circumstances
 ) -> Acceptance:
-    form = CPU_STATE.at(kubelet.version, pod_level=kubelet.pod_level)
+    form = kubelet.form(CPU_STATE)
     policy = node.policy if node.policy is not None else checkpoint.policy_name
     try:
         ledger = restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path, form=form)
@@ -156,7 +179,7 @@ def _cpu(
 def _memory(
     state: StateFile, checkpoint: MemoryManagerCheckpoint, kubelet: Kubelet, node: Circumstances
 ) -> Acceptance:
-    form = MEMORY_STATE.at(kubelet.version, pod_level=kubelet.pod_level)
+    form = kubelet.form(MEMORY_STATE)
     policy = node.policy if node.policy is not None else checkpoint.policy_name
     try:
         restored = restore_memory(state.file, policy, path=node.path, form=form)

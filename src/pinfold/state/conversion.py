@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -9,7 +10,8 @@ from msgspec.structs import replace
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
-from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout
+from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
+from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout, StateForm
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.memory_startup import (
     MemoryStartError,
@@ -55,6 +57,21 @@ def convert(
     else:
         raise RepairError(f"{state.kind.value} has one layout only")
     return Repair(file, tuple(changes))
+
+
+def command_for(state: StateFile, path: str, form: StateForm) -> str:
+    """What makes a file of ``state`` that a kubelet of ``form`` takes."""
+    document, name = state.document, shlex.quote(path)
+    if isinstance(document, DeviceManagerCheckpoint) or not state.checksum_fits:
+        return f"pinfold state repair {name}"
+    table = CPU_STATE if isinstance(document, CPUManagerCheckpoint) else MEMORY_STATE
+    target, flag = form.writes, ""
+    if document.pod_entries and not form.has_pods:
+        target = max(set(form.layouts) - table.with_pods, key=lambda layout: layout.value)
+        flag = " --drop-pod-entries"
+    if target.value == state.layout:
+        return f"pinfold state repair {name}"
+    return f"pinfold state convert {name} --to {target.value}{flag}"
 
 
 def _check_layout(state: StateFile, layout: Layout, known: Iterable[Layout]) -> None:

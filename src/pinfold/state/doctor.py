@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from pinfold.core.kubelet.node_config import STATIC
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.state.conversion import command_for
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError, CPUManagerCheckpoint
 from pinfold.state.cpus_by_pod import union
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
@@ -123,7 +124,7 @@ def _restore_finding(
             f"a kubelet of another version or with other feature gates wrote it; this one writes "
             f"{form.writes.value}, and reads {', '.join(one.value for one in form.layouts)}"
         )
-        fix = f"pinfold state convert {shlex.quote(node.path)} --to {form.writes.value}"
+        fix = command_for(state, node.path, form)
     elif not state.checksum_fits:
         why = (
             f"the checksum in the file is {state.checksum}, its content makes "

@@ -17,6 +17,7 @@ from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.restore import pod_sets
 from pinfold.state.state_file import StateFile, ledger_of
 
+_WHOLE_POD = "(whole pod)"
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -99,15 +100,17 @@ def _memory(described: form.StateFile, checkpoint: MemoryManagerCheckpoint) -> f
         for node_id, node in sorted((checkpoint.machine_state or {}).items())
         if node is not None
     ]
+    own, entries = checkpoint.pod_entries or {}, checkpoint.entries or {}
     pods = [
         form.StatePod(
             uid=uid,
+            blocks=[_block(block) for block in own[uid] or ()] if uid in own else UNSET,
             containers=[
                 form.StateContainer(name=name, blocks=[_block(block) for block in blocks or ()])
-                for name, blocks in sorted((containers or {}).items())
+                for name, blocks in sorted((entries.get(uid) or {}).items())
             ],
         )
-        for uid, containers in sorted((checkpoint.entries or {}).items())
+        for uid in sorted(entries.keys() | own.keys())
     ]
     return msgspec.structs.replace(
         described, policy=checkpoint.policy_name, numa_nodes=nodes, pods=pods
@@ -179,7 +182,7 @@ def _cpu_text(checkpoint: CPUManagerCheckpoint) -> _Text:
     ]
     for uid in sorted(ledger.assignments.keys() | own.keys()):
         if uid in own:
-            rows.append((uid, "(whole pod)", str(own[uid]), str(len(own[uid]))))
+            rows.append((uid, _WHOLE_POD, str(own[uid]), str(len(own[uid]))))
         for name, cpus in ledger.assignments.get(uid, {}).items():
             row = (uid, name, str(cpus), str(len(cpus)))
             rows.append(row[:1] + row[2:] if v1 else row)
@@ -197,20 +200,22 @@ def _counted(cpus: CPUSet) -> str:
 
 def _memory_text(checkpoint: MemoryManagerCheckpoint) -> _Text:
     rows: list[tuple[str, ...]] = [("POD", "CONTAINER", "TYPE", "SIZE", "NUMA")]
-    for uid, containers in sorted((checkpoint.entries or {}).items()):
-        for name, blocks in sorted((containers or {}).items()):
+    own, entries = checkpoint.pod_entries or {}, checkpoint.entries or {}
+    for uid in sorted(entries.keys() | own.keys()):
+        held = [(_WHOLE_POD, own[uid])] if uid in own else []
+        for name, blocks in [*held, *sorted((entries.get(uid) or {}).items())]:
             for block in blocks or ():
                 numa = ",".join(map(str, block.numa_affinity or ()))
                 rows.append((uid, name, block.type, _size(block.size), numa))
     head = [("policy", checkpoint.policy_name or "(none named)")]
     for node_id, node in sorted((checkpoint.machine_state or {}).items()):
         tables = (node.memory_map or {}) if node is not None else {}
-        held = ", ".join(
+        free = ", ".join(
             f"{name} {_size(table.free)} free of {_size(table.allocatable)}"
             for name, table in sorted(tables.items())
             if table is not None
         )
-        head.append((f"NUMA {node_id}", held or "nothing"))
+        head.append((f"NUMA {node_id}", free or "nothing"))
     return head, rows
 
 

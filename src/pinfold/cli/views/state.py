@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,10 +9,8 @@ from msgspec import UNSET
 
 from pinfold.documents.state import StateAcceptance, StateVersions
 from pinfold.state.acceptance import Acceptance, Kubelet, Outcome
-from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
-from pinfold.state.layouts import CPU_STATE, MEMORY_STATE
 from pinfold.state.show import visible
-from pinfold.state.state_file import Kind, StateFile
+from pinfold.state.state_file import StateFile
 
 
 def versions_document(
@@ -60,7 +57,8 @@ def _lines(file: Path, state: StateFile, one: Acceptance) -> Iterator[str]:
         yield f"  loses: what pod {uid} has as a whole"
     if one.outcome is Outcome.REFUSED:
         yield f"  says:  {one.error}"
-        yield f"  mend:  {_mend(file, state, one)}"
+        command = one.kubelet.command_for(state, str(file))
+        yield f"  mend:  drain the node and delete the file, or {command}"
 
 
 def _outcome(one: Acceptance) -> str:
@@ -69,16 +67,3 @@ def _outcome(one: Acceptance) -> str:
     if one.outcome is Outcome.MIGRATED and one.writes is not None:
         return f"accepted, and the next write makes it {one.writes.value}"
     return "refused"
-
-
-def _mend(file: Path, state: StateFile, one: Acceptance) -> str:
-    document = state.document
-    table = MEMORY_STATE if state.kind is Kind.MEMORY else CPU_STATE
-    name = shlex.quote(str(file))
-    pods = None if isinstance(document, DeviceManagerCheckpoint) else document.pod_entries
-    command = f"pinfold state repair {name}"
-    if one.writes is not None and one.writes.value != state.layout and state.checksum_fits:
-        command = f"pinfold state convert {name} --to {one.writes.value}"
-        if pods and one.writes not in table.with_pods:
-            command += " --drop-pod-entries"
-    return f"drain the node and delete the file, or {command}"
