@@ -134,8 +134,13 @@ def _after(pod: Pod, idle: Mapping[str, CPUSet]) -> Pod:
 
 
 def keeps_memory(memory: MemoryState, pod: Pod, container: Container) -> bool:
-    """Whether a container has as much memory as it asks for, and so stays where that is."""
+    """Whether a container has as much memory as it asks for, and so stays where that is.
+
+    One whose pod has memory as a whole has a part of that, however much it asks for.
+    """
     has = memory.blocks_of(pod.uid, container.name)
+    if pod.uid in memory.bubbles:
+        return has is not None
     try:
         wants = requested_memory(memory, container.requests)
     except AllocationError:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pinfold.core.kubelet.faults import MEMORY_WRAPS_AROUND, NO_MEMORY_REFUSED, KubeletFault
-from pinfold.core.memory.bubble import overdrawn
 from pinfold.core.memory.memory import Block
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.pod.pod_level import exclusive_memory, memory_budget, memory_is_shared
+from pinfold.core.pod.pod_level import memory_is_shared
 from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
 
 
@@ -55,6 +54,5 @@ class MemoryManager:
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give a pod with resources of its own its memory as a whole; raises AllocationError."""
         given = self.policy.allocate_pod(self.transaction, pod, affinity)
-        own = {one.name: exclusive_memory(one) for one in pod.all_containers}
-        if given is not None and overdrawn(pod, memory_budget(pod), own) is not None:
+        if given is not None and self.policy.overdrawn(self.transaction.state, pod) is not None:
             self.fault = MEMORY_WRAPS_AROUND

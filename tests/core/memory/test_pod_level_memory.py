@@ -7,6 +7,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pinfold.admission.container import keeps_memory
 from pinfold.core.kubelet.faults import KUBELET, SOUND, AllocationRules
 from pinfold.core.memory.memory import MemoryState, remove_container, remove_pod
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
@@ -96,6 +97,13 @@ class TestAsAWhole:
         assert ON.pod_hints(transaction, what) == {"hugepages-1Gi": []}
         with pytest.raises(AllocationError, match="pod default/p asks for hugepages-1Gi, but no"):
             ON.allocate_pod(transaction, what, hint(0))
+
+    def test_a_container_keeps_its_part_however_much_it_asks_for(self) -> None:
+        what = pod_of("2Gi", container("own", memory="512Mi"), SHARED)
+        state = given_to(what)
+        assert all(keeps_memory(state, what, one) for one in what.containers)
+        gone = remove_container(state, "p", "shared")
+        assert not keeps_memory(gone, what, SHARED)
 
 
 class TestByContainer:
