@@ -34,7 +34,7 @@ BY_DESIGN = {"cpus-not-free", "distribution-hangs", "combination-overwritten"}
 
 def vector_files() -> list[Path]:
     """The committed samples, and the full recordings where they are."""
-    return [*sorted(SAMPLES.glob("*.jsonl*")), *sorted(RECORDINGS.glob("*.jsonl*"))]
+    return [*sorted(SAMPLES.glob("*.jsonl*")), *sorted(RECORDINGS.rglob("*.jsonl*"))]
 
 
 @pytest.mark.parametrize("path", vector_files(), ids=lambda path: path.name)

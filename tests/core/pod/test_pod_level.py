@@ -115,6 +115,20 @@ def test_memory_is_judged_kind_by_kind() -> None:
         "memory": "pod rejected, sum of exclusive container memory requests equals pod budget, "
         "leaving no memory for shared containers"
     }
+    pages = resources("2", "1Mi", hugepages_2Mi="4Mi")
+    side = Container("side", pages, pages, "Always")
+    running = whole_pod("4", "9Mi", container("s"), init=(side,), hugepages_2Mi="4Mi")
+    assert memory_shortage(running) == {
+        "hugepages-2Mi": "pod rejected, sum of exclusive container hugepages-2Mi requests equals "
+        "pod budget, leaving no memory for shared containers"
+    }
+    starting = whole_pod("4", "9Mi", init=(side, container("i")), hugepages_2Mi="4Mi")
+    assert memory_shortage(starting) == {
+        "hugepages-2Mi": "pod rejected, pod has shared init containers but no hugepages-2Mi "
+        "available for them"
+    }
+    none = whole_pod("4", "9Mi", container("s"), hugepages_2Mi="0")
+    assert memory_shortage(none) == {}, "a kind of which it asks for nothing is no part of it"
     fraction = whole_pod("4", "2Mi", container("a", "1500m", "2Mi"))
     assert memory_shortage(fraction) == {}, "a fraction of a CPU shares CPUs, and no memory"
     assert cpu_shortage(fraction) is None

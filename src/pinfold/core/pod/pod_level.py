@@ -71,7 +71,7 @@ def cpu_shortage(pod: Pod) -> str | None:
     None: it is sound.  So is one without a budget.  Containers that ask for more than the budget
     are no part of this where nobody shares.
     """
-    return _shortage(pod, cpu_budget(pod), exclusive_cpus, cpus_are_shared, ("cpu", "cpus"))
+    return _shortage(pod, cpu_budget(pod), exclusive_cpus, cpus_are_shared, (CPU, "cpus", "cpus"))
 
 
 def memory_shortage(pod: Pod) -> dict[str, str]:
@@ -79,7 +79,7 @@ def memory_shortage(pod: Pod) -> dict[str, str]:
     found = {}
     for kind, budget in memory_budget(pod).items():
         amount = partial(_exclusive_amount, kind)
-        if why := _shortage(pod, budget, amount, memory_is_shared, (kind, kind)):
+        if why := _shortage(pod, budget, amount, memory_is_shared, (kind, kind, MEMORY)):
             found[kind] = why
     return found
 
@@ -99,11 +99,12 @@ def _shortage(
     budget: int,
     amount: Callable[[Container], int],
     shares: Callable[[Container], bool],
-    names: tuple[str, str],
+    names: tuple[str, str, str],
 ) -> str | None:
+    """``names`` are those of the resource, of what init containers lack, and of what others do."""
     if budget == 0:
         return None
-    one, all_of_it = names
+    resource, for_init, for_others = names
     sidecars, shared_runs = 0, any(map(shares, pod.containers))
     for init in pod.init_containers:
         if init.is_sidecar:
@@ -111,13 +112,12 @@ def _shortage(
             shared_runs = shared_runs or shares(init)
         elif shares(init) and sidecars >= budget:
             return (
-                f"pod rejected, pod has shared init containers but no {all_of_it} "
-                "available for them"
+                f"pod rejected, pod has shared init containers but no {for_init} available for them"
             )
     if shared_runs and sidecars + sum(map(amount, pod.containers)) >= budget:
         return (
-            f"pod rejected, sum of exclusive container {one} requests equals pod budget, "
-            f"leaving no {all_of_it} for shared containers"
+            f"pod rejected, sum of exclusive container {resource} requests equals pod budget, "
+            f"leaving no {for_others} for shared containers"
         )
     return None
 
@@ -137,8 +137,9 @@ def _whole_cpus(requests: Resources) -> int:
 
 
 def _memory(requests: Resources) -> dict[str, int]:
-    return {
+    sizes = {
         name: quantity.value()
         for name, quantity in sorted(requests.items())
         if name == MEMORY or is_hugepages(name)
     }
+    return {name: size for name, size in sizes.items() if size > 0}
