@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pinfold.core.kubelet.faults import CPUS_NOT_FREE, DISTRIBUTION_HANGS
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.memory.memory import Block
 from pinfold.core.moves.kubelet_resize import INFEASIBLE
@@ -16,6 +17,7 @@ from pinfold.core.values.cpuset import iter_bits
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from tests.vectors import Case, Outcome
+from tests.vectors.kubelet.decision import planned
 from tests.vectors.kubelet.kubelet import Kubelet
 from tests.vectors.kubelet.managers import CPUs, Devices, Memory
 from tests.vectors.kubelet.node import StartFailedError
@@ -34,7 +36,8 @@ def claims(case: Case) -> bool:
 def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:
     """Walk the steps, and compare each result; a start that fails ends the case."""
     wanted = case["want"]["results"]
-    for number, got in enumerate(_walk(Kubelet(case, topologies[case["topo"]]))):
+    kubelet = Kubelet(case, topologies[case["topo"]])
+    for number, got in enumerate(_walk(kubelet)):
         if number == len(wanted):
             return Outcome(passed=False, detail=f"result {number} is one more than recorded: {got}")
         if problems := _differences(got, wanted[number]):
@@ -42,7 +45,7 @@ def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:
             return Outcome(passed=False, detail=f"result {number} ({step}): {'; '.join(problems)}")
     if number + 1 < len(wanted):
         return Outcome(passed=False, detail=f"{number + 1} results, {len(wanted)} are recorded")
-    return Outcome(passed=True)
+    return Outcome(passed=True, fault=kubelet.fault)
 
 
 def _walk(kubelet: Kubelet) -> Iterable[Result]:
@@ -156,10 +159,31 @@ def _text(file: bytes | None) -> str | None:
 
 def _admit(kubelet: Kubelet, step: Case) -> Result:
     pod = kubelet.activate(step["pod"])
+    plan = planned(kubelet, pod)
     admission = kubelet.admit(pod)
     stored = kubelet.affinity_of(pod)
     affinity = {name: _hint(hint) for name, hint in stored.items()}
-    return {"affinity": affinity} | _verdict(admission) | _state(kubelet)
+    result = {"affinity": affinity} | _verdict(admission) | _state(kubelet)
+    if plan is not None:
+        if plan["fault"] in _REFUSED:
+            kubelet.fault = plan["fault"]
+        else:
+            result |= _planned_otherwise(plan, result)
+    return result
+
+
+def _planned_otherwise(plan: Result, result: Result) -> Result:
+    """What a plan would answer, where it is not what the kubelet does."""
+    done = {name: result[name] for name in ("admit", "reason", "message")}
+    if done["admit"]:
+        done |= {"cpus": result["cpu"]["assignments"], "default": result["cpu"]["default"]}
+        if "memory" in result:
+            done |= {
+                "memory": result["memory"]["assignments"],
+                "machine": result["memory"]["machine"],
+            }
+    told = {name: plan[name] for name in plan if name != "fault"}
+    return {} if told == done else {"planned": told}
 
 
 def _verdict(admission: Admission) -> Result:
@@ -233,6 +257,9 @@ def _listed(hints: ResourceHints | None) -> dict[str, list[Case] | None] | None:
         for resource, found in hints.items()
     }
 
+
+_REFUSED = {CPUS_NOT_FREE.slug, DISTRIBUTION_HANGS.slug}
+"""The faults of the kubelet that lead to no valid placement: a plan refuses."""
 
 _NAMES: Mapping[type, str] = {CPUs: "cpu", Memory: "memory", Devices: "device"}
 _STEPS: Mapping[str, Callable[[Kubelet, Case], Result]] = {

@@ -45,6 +45,7 @@ class Kubelet:
         self.policies: Policies
         self.managers: Managers
         self.pods = dict(case["pods"])
+        self.fault: str | None = None
         self.gates: Mapping[str, bool] = case["gates"]
 
     def start(self, gates: Mapping[str, bool]) -> None:
