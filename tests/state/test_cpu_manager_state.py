@@ -31,8 +31,9 @@ from pinfold.state.restore import (
 from tests.scenes.state_vectors import VECTORS, replay, sample
 
 
-def test_sample_of_recorded_files() -> None:
-    tally = replay(sample("checkpoint"), "checkpoint")
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint_136"])
+def test_sample_of_recorded_files(name: str) -> None:
+    tally = replay(sample(name), "checkpoint")
     assert tally.failures == []
     assert tally.passed > 100
 

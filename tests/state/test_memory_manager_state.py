@@ -34,8 +34,9 @@ from tests.scenes.state_vectors import VECTORS, replay, sample
 GIB = 1 << 30
 
 
-def test_sample_of_recorded_files() -> None:
-    tally = replay(sample("memory_state"), "memory_state")
+@pytest.mark.parametrize("name", ["memory_state", "memory_checkpoint_136"])
+def test_sample_of_recorded_files(name: str) -> None:
+    tally = replay(sample(name), "memory_state")
     assert tally.failures == []
     assert tally.passed > 10
 

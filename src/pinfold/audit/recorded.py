@@ -29,7 +29,7 @@ from pinfold.audit.located import (
 from pinfold.audit.record import AuditRecord, KnownContainer, Owner
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.told import AgentSays
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import MAX_CPU, CPUSet
 from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint
 from pinfold.state.doctor import examine
 from pinfold.state.findings import Circumstances, Severity
@@ -243,7 +243,9 @@ def _memory_nodes(files: StateFiles) -> tuple[Nodes, tuple[Finding, ...]]:
         for uid, containers in (checkpoint.entries or {}).items()
         for name, blocks in (containers or {}).items()
     }
-    return {key: CPUSet(n for n in nodes if n >= 0) for key, nodes in found.items() if nodes}, ()
+    return {
+        key: CPUSet(n for n in nodes if 0 <= n <= MAX_CPU) for key, nodes in found.items() if nodes
+    }, ()
 
 
 def _with_sharers(assignments: Assignments, nodes: Nodes) -> dict[str, dict[str, CPUSet]]:

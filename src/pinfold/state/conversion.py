@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
-from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout, StateForm
@@ -148,6 +147,7 @@ def _no_place(layout: Layout, lost: list[str]) -> RepairError:
 
 def _sizes(blocks: Iterable[Block]) -> str:
     return ", ".join(
-        f"{block.size} bytes of {block.type} on NUMA nodes {CPUSet(block.numa_affinity or ())}"
+        f"{block.size} bytes of {block.type} on NUMA nodes "
+        f"{','.join(map(str, block.numa_affinity or ())) or 'none'}"
         for block in blocks
     )

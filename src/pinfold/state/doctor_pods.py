@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable
 
 from pinfold.core.memory.memory import Block
-from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.findings import Circumstances, Finding, Severity
 from pinfold.state.ledger import Ledger
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
@@ -43,7 +42,8 @@ def pod_memory_findings(
             outside = _nodes(own) - nodes
             if outside:
                 yield _misfit(
-                    f"memory of NUMA nodes {outside} is not in what the pod has on {nodes}",
+                    f"memory of NUMA nodes {_text(outside)} is not in what the pod has on "
+                    f"{_text(nodes)}",
                     f"pod {uid}, container {name}",
                     "the machine is charged for the pod only: others may have that memory, too",
                     uid,
@@ -77,6 +77,9 @@ def _sizes(blocks: Iterable[Block] | None) -> dict[str, int]:
     return sizes
 
 
-def _nodes(blocks: Iterable[Block] | None) -> CPUSet:
-    """NUMA nodes, by the set that prints itself as a list."""
-    return CPUSet(n for block in blocks or () for n in block.numa_affinity or () if n >= 0)
+def _nodes(blocks: Iterable[Block] | None) -> set[int]:
+    return {node for block in blocks or () for node in block.numa_affinity or ()}
+
+
+def _text(nodes: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(nodes))) or "none"
