@@ -150,3 +150,13 @@ def test_who_writes_them_on_a_node_with_an_agent(
 ) -> None:
     document, _ = plan(replace(ON, own=OwnPolicies(), runtime=runtime), [GUARANTEED])
     assert ("g/c" in told(document), "classes" in told(document)) == (written, classes)
+
+
+@pytest.mark.parametrize(("runtime", "throttled"), [("process", False), ("nri", True)])
+def test_an_agent_slows_nobody_down_on_the_way_to_no_limit(runtime: str, throttled: bool) -> None:
+    unlimited = replace(BURSTABLE, annotations={"pinfold.dev/memory-limit": "none"})
+    document, _ = plan(replace(ON, own=OwnPolicies(), runtime=runtime), [unlimited])
+    assert (told(document)["b/c"]["high"] is not None) == throttled
+    (container,) = document.pods[0].containers
+    wishes = {one.feature: one.value or "" for one in container.in_force or ()}
+    assert "memory.high" not in wishes["memoryQoS"]

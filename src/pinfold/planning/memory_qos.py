@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pinfold.core.kubelet.feature_gates import MEMORY_QOS
 from pinfold.core.memory.protection import MemoryQoS, Protection, memory_qos
+from pinfold.core.pod.annotations import MEMORY_LIMIT
 from pinfold.core.pod.pod import MEMORY, Pod
 from pinfold.documents import plan as form
 from pinfold.planning.planner import Planner
@@ -46,11 +47,18 @@ def without_effect(planner: Planner) -> tuple[str, ...]:
     return ()
 
 
-def with_memory_qos(planned: form.PlannedPod, pod: Pod, rules: MemoryQoS | None) -> form.PlannedPod:
+def with_memory_qos(
+    planned: form.PlannedPod, pod: Pod, planner: Planner, rules: MemoryQoS | None
+) -> form.PlannedPod:
     """The document of a pod, with what is written for its cgroups."""
     if rules is None or not planned.admitted:
         return planned
-    by_name = {one.name: rules.of_container(pod, one) for one in pod.all_containers}
+    # A kubelet knows no such annotation.
+    heeded = planner.config.own is not None and planner.config.runtime == _ITSELF
+    limited = not (heeded and MEMORY_LIMIT.of(pod.annotations, ""))
+    by_name = {
+        one.name: rules.of_container(pod, one, limited=limited) for one in pod.all_containers
+    }
     return replace(
         planned,
         memory_qos=_cgroup(rules.of_pod(pod)),

@@ -53,7 +53,9 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         kubelet=kubelet_record(config),
         config=planned_config(config),
         pods=[
-            with_memory_qos(_pod(pod, str(plan.pool), names, node), pod.pod, protection)
+            with_memory_qos(
+                _pod(pod, str(plan.pool), names, node), pod.pod, plan.planner, protection
+            )
             for pod in plan.pods
         ],
         shared=str(plan.shared),

@@ -46,6 +46,7 @@ from pinfold.core.pod.annotations import (
     IRQS,
     KEEP_OFF,
     LOAD_BALANCE,
+    MEMORY_LIMIT,
     REBALANCE,
     SCALE_DOWN_GRACE_PERIOD,
 )
@@ -218,7 +219,8 @@ def _memory_qos(container: PlacedContainer) -> Wish | None:
     if rules.reservation is Reservation.TIERED:
         source = "memoryReservationPolicy"
     one = next(one for one in container.pod.all_containers if one.name == container.name)
-    files = rules.of_container(container.pod, one).unified
+    limited = not MEMORY_LIMIT.of(container.pod.annotations, "")
+    files = rules.of_container(container.pod, one, limited=limited).unified
     values = [
         f"{file} {value}{' bytes' * value.isdigit()}"
         for file, value in files.items()

@@ -74,10 +74,13 @@ class MemoryQoS(Struct, frozen=True):
         """Whether anybody is protected or slowed down by these rules."""
         return self.reservation is not Reservation.NONE or self.throttling_factor is not None
 
-    def of_container(self, pod: Pod, container: Container) -> Protection:
-        """The protection of one container's cgroup."""
+    def of_container(self, pod: Pod, container: Container, *, limited: bool = True) -> Protection:
+        """The protection of one container's cgroup.
+
+        One that is not ``limited`` is not slowed down on the way to its limit either.
+        """
         requested = _bytes(container.requests)
-        high = self._high(requested, _bytes(container.limits))
+        high = self._high(requested, _bytes(container.limits)) if limited else None
         if self.reservation is Reservation.UNTIERED:
             return Protection(min=requested or None, high=high)
         if self.reservation is Reservation.NONE or not requested:

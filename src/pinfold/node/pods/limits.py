@@ -87,9 +87,7 @@ class PodLimits(Struct, frozen=True):
     def _protection(self, container: Container, *, limited: bool) -> Protection:
         if (qos := self.settings.memory_qos) is None:
             return Protection()
-        found = qos.of_container(self.pod, container)
-        # What has no limit is not slowed down on the way to it.
-        return found if limited else Protection(found.min, found.low)
+        return qos.of_container(self.pod, container, limited=limited)
 
     @property
     def _is_limited(self) -> bool:
