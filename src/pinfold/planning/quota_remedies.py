@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from pinfold.admission.quota import Quotas
 from pinfold.core.moves.resize import resized
-from pinfold.core.pod.pod import Pod, Resources, guaranteed_cpus
+from pinfold.core.pod.pod import CPU, Pod, Resources, guaranteed_cpus
+from pinfold.core.pod.pod_level import cpu_budget, takes_part
 from pinfold.core.quota.charge import Refused
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.resource_list import as_text, exceeded, mask
 from pinfold.core.values.quantity import Quantity
 from pinfold.planning.quotas import PlannedQuotas
+from pinfold.planning.wants import describe_amount
+from pinfold.planning.whole_remedies import is_valid, with_budget
 
 _AMPLE: Final = Quantity(10**18)
 
@@ -31,6 +34,7 @@ def quota_remedies(
         before: the pods that were created before it, each with whether it runs.
     """
     yield from _fewer_cpus(planned, quotas, pod)
+    yield from _smaller_budget(planned, quotas, pod)
     yield from _higher_limits(planned, quotas, pod)
     for other, runs in before:
         if runs and other.namespace == pod.namespace:
@@ -48,6 +52,17 @@ def _fewer_cpus(planned: PlannedQuotas, quotas: Quotas, pod: Pod) -> Iterator[st
                 cpus = f"{count} CPU{'s' * (count != 1)}"
                 yield f"ask for no more than {cpus} in container {container.name}"
                 break
+
+
+def _smaller_budget(planned: PlannedQuotas, quotas: Quotas, pod: Pod) -> Iterator[str]:
+    """The most CPUs as a whole with which a pod with resources of its own would be let in."""
+    if not takes_part(pod):
+        return
+    for count in range(cpu_budget(pod) - 1, 0, -1):
+        changed = with_budget(pod, count)
+        if is_valid(changed) and not isinstance(planned.admit(quotas, changed), Refused):
+            yield f"ask for no more than {describe_amount(CPU, count)} for the pod as a whole"
+            break
 
 
 def _higher_limits(planned: PlannedQuotas, quotas: Quotas, pod: Pod) -> Iterator[str]:

@@ -11,15 +11,18 @@ from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.decision import Decision
 from pinfold.admission.model import NodeError, build_node
 from pinfold.admission.settling import release
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.policy_options import FULL_PCPUS_ONLY
 from pinfold.core.pod.hugepages import page_size
 from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
+from pinfold.core.pod.pod_level import takes_part
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.quantity import Format, Quantity
 from pinfold.planning.page_remedies import missing_size, more_pages
 from pinfold.planning.planner import Planner
 from pinfold.planning.wants import describe_amount, is_memory
+from pinfold.planning.whole_remedies import is_valid, other_budgets
 
 _MIB: Final = 1 << 20
 _NEAR_CPUS: Final = 16
@@ -95,6 +98,8 @@ def _other_requests(
         for container in pod.all_containers
         if decision.failed_container in (None, container.name)
     ]
+    if node.pod_level and takes_part(pod):
+        yield from other_budgets(pod, lambda changed: _admits(node, state, changed))
     for container in failed:
         yield from _other_cpus(node, state, pod, container)
     requested = {name for container in failed for name in container.requests}
@@ -110,6 +115,10 @@ def _other_requests(
         yield from found
 
 
+def _admits(node: Node, state: NodeState, pod: Pod) -> bool:
+    return is_valid(pod) and decide(node, state, pod).admitted
+
+
 def _other_sizes(
     planner: Planner, node: Node, state: NodeState, decision: Decision
 ) -> Iterator[str]:
@@ -119,7 +128,7 @@ def _other_sizes(
         for resource, asked in container.requests.items():
             told = missing_size(planner.machine, resource)
             without = with_amount(pod, container.name, resource, None) if told else pod
-            if told and asked.sign > 0 and decide(node, state, without).admitted:
+            if told and asked.sign > 0 and _admits(node, state, without):
                 yield (
                     f"ask for no {resource} instead of {asked} in container {container.name}: "
                     f"{told}"
@@ -134,7 +143,7 @@ def _other_cpus(node: Node, state: NodeState, pod: Pod, container: Container) ->
 
     def admits(cpus: int) -> bool:
         changed = with_amount(pod, container.name, CPU, Quantity(cpus))
-        return decide(node, state, changed).admitted
+        return _admits(node, state, changed)
 
     upwards = [wanted for wanted in range(asked + 1, asked + size) if admits(wanted)]
     for wanted in (*upwards, *filter(None, [_fewer_cpus(asked, size, admits)])):
@@ -172,7 +181,7 @@ def _less(
         for container in containers:
             if container.requests[resource].value() > units * unit:
                 changed = with_amount(changed, container.name, resource, most)
-        return decide(node, state, changed).admitted
+        return _admits(node, state, changed)
 
     if len(containers) == 1:
         where = f" instead of {containers[0].requests[resource]} in container {containers[0].name}"
@@ -268,5 +277,14 @@ def _settings(config: NodeConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in (FULL_PCPUS_ONLY, "reject-non-smt-aligned"):
         if options.pop(name, "false").lower() in ("true", "t", "1"):
             yield f"cpuManagerPolicyOptions without {name}", {"cpu_manager_policy_options": options}
+    if config.gate(POD_LEVEL_RESOURCE_MANAGERS):
+        gates = {**config.feature_gates, POD_LEVEL_RESOURCE_MANAGERS: False}
+        yield (
+            (
+                f"featureGates: {POD_LEVEL_RESOURCE_MANAGERS}: false, and pods with resources of "
+                "their own share CPUs"
+            ),
+            {"feature_gates": gates},
+        )
     if config.max_pods < 250:
         yield "maxPods: 250", {"max_pods": 250}

@@ -106,7 +106,7 @@ def draw_legend(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> fl
         if x > MARGIN and x + long > MARGIN + width:
             x, y = float(MARGIN), y + _LINE
         if state is CellState.EXCLUSIVE:
-            owners = list(node_map.owners.values())[:3]
+            owners = list({one.whole: one for one in node_map.owners.values()}.values())[:3]
             for number, owner in enumerate(owners):
                 step = 16 / len(owners)
                 bar = (x + number * step, y, step, 16)

@@ -66,9 +66,13 @@ def _pod_pool(pod: PlacedPod) -> CPUSet:
 
 
 def _pool_owner(pod: PlacedPod, pool: CPUSet) -> Owner:
-    used = any(one.isolation == POD and one.kind != "init" for one in pod.containers)
-    label = f"{pod.namespace}/{pod.name} {POD_POOL}{'' if used else ', used by nobody'}"
+    used = "" if _is_pool_used(pod) else ", used by nobody"
+    label = f"{pod.namespace}/{pod.name} {POD_POOL}{used}"
     return Owner(_pod_key(pod), label, pool, kind=POOL, bubble=_pod_key(pod))
+
+
+def _is_pool_used(pod: PlacedPod) -> bool:
+    return any(one.isolation == POD and one.kind != "init" for one in pod.containers)
 
 
 def bubble_lines(pod: PlacedPod) -> Iterator[str]:
@@ -79,8 +83,9 @@ def bubble_lines(pod: PlacedPod) -> Iterator[str]:
     if bubble.cpus:
         count = len(CPUSet.parse(bubble.cpus))
         told = f"bubble {bubble.cpus}, {count} CPU{'s' * (count != 1)}"
-        if bubble.pool and bubble.pool != bubble.cpus:
-            told += f", of them {bubble.pool} the {POD_POOL}"
+        if bubble.pool and (bubble.pool != bubble.cpus or not _is_pool_used(pod)):
+            what = f"the {POD_POOL}" if _is_pool_used(pod) else "used by nobody"
+            told += f", of them {bubble.pool} {what}"
         yield told
     yield from (f"in all {one}" for one in extras(bubble.memory, {}))
 

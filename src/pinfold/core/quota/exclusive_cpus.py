@@ -3,6 +3,10 @@
 It is counted from the pod alone, as if every node had the static policy: whole CPUs of the
 containers of a Guaranteed pod, the most at any one time.  What a node would say besides (no such
 policy, other CPU managers) cannot be known when the pod is created.
+
+A Guaranteed pod with resources of its own is charged these as a whole, as it may come to a node
+that serves it so (``PodLevelResourceManagers``); where they are no whole number of CPUs, no node
+gives it any as a whole, and only its exclusive containers may have some.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pinfold.core.pod.pod import CPU, Container, QOSClass, most_at_once
+from pinfold.core.pod.pod_level import is_exclusive
 from pinfold.core.quota.claims import NO_CLAIMS, Claims
 from pinfold.core.quota.counted_pod import CountedPod
 from pinfold.core.values.quantity import Quantity
@@ -40,6 +45,8 @@ def exclusive_cpus(pod: CountedPod, claims: Claims = NO_CLAIMS) -> int:
 
 def _of_container(pod: CountedPod, container: Container) -> int:
     if pod.declines(container.name):
+        return 0
+    if pod.pod.has_pod_level_resources and not is_exclusive(container):
         return 0
     mixed = container.name in pod.pod.mixed
     return max(_whole(asked, mixed=mixed) for asked in _requests(pod, container))
