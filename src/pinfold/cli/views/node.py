@@ -59,6 +59,9 @@ def pod_owners(pods: Iterable[PlacedPod]) -> Iterator[Owner]:
             taken |= cpus
         if pool:
             yield _pool_owner(pod, pool)
+        if pod.bubble and not pod.bubble.pool and (kept := CPUSet.parse(pod.bubble.cpus) - taken):
+            label = f"{pod.namespace}/{pod.name}, rejected: nobody gets these back"
+            yield Owner(_pod_key(pod), label, kept, kind=POOL, bubble=bubble)
 
 
 def _pod_pool(pod: PlacedPod) -> CPUSet:

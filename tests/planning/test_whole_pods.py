@@ -1,0 +1,200 @@
+"""Plans, explanations and pictures of pods that get CPUs and memory as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pinfold.cli.views.explain import explain_view
+from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.core.kubelet.faults import KUBELET, AllocationRules
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import V1_35
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.pod import Pod
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.explanation import Explanation
+from pinfold.planning.compare import changed_pods
+from pinfold.planning.explain import explain_document, explain_pod
+from pinfold.planning.plan_document import plan_document
+from pinfold.planning.planner import Planner
+from pinfold.render.explain_text import render_explain
+from pinfold.render.node_map import POOL
+from pinfold.render.svg import render_plan_svg
+from pinfold.render.terminal import Style
+from pinfold.render.text import render_plan
+from tests.scenes.pod_level_pods import container, whole_pod
+
+POD = whole_pod(
+    "4",
+    "2Gi",
+    container("app", "2", "1Gi"),
+    container("log"),
+    init=(container("prepare"), container("proxy", "1", "256Mi", sidecar=True)),
+)
+UNSOUND = whole_pod("2", "1Gi", container("app", "2", "512Mi"), container("log"), uid="w")
+TOO_SMALL = whole_pod("2", "1Gi", container("app", "3", "512Mi"), uid="s")
+
+
+def planner(rules: AllocationRules = KUBELET, **config: Any) -> Planner:
+    made = NodeConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus=CPUSet([0, 1]),
+        topology_manager_policy="restricted",
+        topology_manager_scope="pod",
+        feature_gates={POD_LEVEL_RESOURCE_MANAGERS: True},
+    )
+    machine = parse_short_form("1s6c2t@8Gi")
+    return Planner(machine, replace(made, **config), rules=rules)
+
+
+def explained(pod: Pod, **config: Any) -> Explanation:
+    node = planner(**config)
+    return explain_document(node, explain_pod(node, [pod], pod.name))
+
+
+def because(document: Explanation) -> dict[str, str]:
+    return {one.name: one.constraint for one in document.containers}
+
+
+def test_a_plan_tells_the_bubble_and_its_parts() -> None:
+    document = plan_document(planner().plan([POD]))
+    [pod] = document.pods
+    assert pod.bubble
+    assert (pod.bubble.cpus, pod.bubble.pool) == ("2-5", "3")
+    told = {one.name: (one.cpus, one.exclusive, one.isolation) for one in pod.containers}
+    assert told == {
+        "prepare": ("2-5", False, "pod"),
+        "proxy": ("2", True, "container"),
+        "app": ("4-5", True, "container"),
+        "log": ("3", False, "pod"),
+    }
+    assert document.shared == "0-1,6-11"
+
+
+def test_the_map_draws_one_owner_with_its_parts() -> None:
+    ordinary = Pod("o", "o", containers=(container("c", "2", "64Mi"),))
+    plan = planner().plan([POD, ordinary])
+    view = plan_view(plan_document(plan), planned_on(plan))
+    owners = view.node_map.owners
+    bubble = [one for one in owners.values() if one.bubble]
+    assert {(str(one.cpus), one.kind) for one in bubble} == {
+        ("2", "sidecar"),
+        ("4-5", "container"),
+        ("3", POOL),
+    }
+    # One colour, a symbol for each part; the ordinary owner has another colour.
+    assert len({one.painted for one in bubble}) == 1
+    assert len({one.index for one in owners.values()}) == 4
+    assert owners["default/o/c"].painted not in {one.painted for one in bubble}
+    # Core 2 is of two containers, and of one bubble.
+    assert view.node_map.split_cores() == ()
+    text = render_plan(view, Style(width=100))
+    assert "bubble 2-5, 4 CPUs, of them 3 the pod shared pool" in text
+    assert "3  1 CPU, pod shared pool" in text
+    assert "2-5  4 CPUs, of the bubble" in text
+    assert "3 containers, 1 pod as a whole" in text
+    narrow = render_plan(view, Style(width=40))
+    assert "pod shared pool" in narrow
+    picture = render_plan_svg(view)
+    assert "* a pod shared pool" in picture
+    assert picture.count("*</text>") == 1
+
+
+def test_what_nobody_uses_of_a_bubble_is_told() -> None:
+    plan = planner().plan([whole_pod("4", "1Gi", container("app", "2", "64Mi"))])
+    view = plan_view(plan_document(plan), planned_on(plan))
+    assert view.pods[0].whole == ("bubble 2-5, 4 CPUs, of them 4-5 used by nobody",)
+    assert "used by nobody" in view.node_map.owners["default/u"].label
+
+
+def test_a_leak_is_named_and_drawn() -> None:
+    plan = planner().plan([TOO_SMALL, POD])
+    document = plan_document(plan)
+    leaked = document.pods[0]
+    assert leaked.bubble
+    assert (leaked.admitted, leaked.kubelet_fault, leaked.bubble.cpus) == (
+        False,
+        "bubble-leaks",
+        "2-3",
+    )
+    view = plan_view(document, planned_on(plan))
+    assert "CPUs 2-3 stay its own (kubelet fault bubble-leaks)" in (view.pods[0].message or "")
+    assert CPUSet([2, 3]) <= view.exclusive
+    assert document.pods[1].bubble
+    assert document.pods[1].bubble.cpus == "4-7"
+    told = explained(TOO_SMALL)
+    assert told.kubelet_fault == "bubble-leaks"
+    assert told.bubble
+    assert told.bubble.cpus == "2-3"
+
+
+def test_the_gate_alone_makes_a_difference() -> None:
+    ordinary = Pod("o", "o", containers=(container("c", "1", "64Mi"),))
+    on, off = planner().plan([ordinary, POD]), planner(feature_gates={}).plan([ordinary, POD])
+    assert [one.pod.name for one, _ in changed_pods(on, off)] == ["u"]
+    assert changed_pods(on, on) == []
+
+
+def test_an_explanation_says_what_bound_each_part() -> None:
+    document = explained(POD)
+    assert document.bubble
+    assert document.bubble.request == "requests cpu 4, memory 2Gi"
+    assert [step.cpus for step in document.bubble.steps] == ["2-5"]
+    told = because(document)
+    assert told["app"].startswith("2 exclusive CPUs of its pod's 4: its own requests of CPUs and")
+    assert told["log"].startswith("3, which of its pod's 4 CPUs no other has for itself")
+    assert "it requests no cpu for itself" in told["log"]
+    assert told["prepare"].startswith("2-5, which of its pod's 4 CPUs no sidecar has by then")
+    text = render_explain(explain_view(document), Style(width=100))
+    assert "As a whole  requests cpu 4, memory 2Gi" in text
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"feature_gates": {}}, "while the feature gate PodLevelResourceManagers is off"),
+        ({"feature_gates": {}, "kubelet_version": V1_35}, "kubelet 1.35 has no PodLevelResource"),
+        ({"topology_manager_scope": "container"}, "only topologyManagerScope: pod"),
+        ({"topology_manager_policy": "none"}, "only topologyManagerScope: pod"),
+    ],
+)
+def test_why_a_container_shares_though_its_pod_has_resources(
+    config: dict[str, Any], why: str
+) -> None:
+    told = because(explained(POD, **config))["log"]
+    assert told.startswith("shared pool: ")
+    assert why in told
+
+
+def test_why_there_is_no_bubble() -> None:
+    fraction = replace(POD, resources=whole_pod("4500m", "2Gi").resources)
+    assert "cpu 4500m is no whole number" in because(explained(fraction))["log"]
+    assert POD.resources is not None
+    wide = {
+        **POD.resources.limits,
+        "cpu": POD.resources.limits["cpu"] + POD.resources.limits["cpu"],
+    }
+    burstable = replace(POD, resources=replace(POD.resources, limits=wide))
+    assert "the pod is Burstable by its own resources" in because(explained(burstable))["log"]
+
+
+def test_what_would_admit_an_unsound_pod() -> None:
+    document = explained(UNSOUND)
+    assert document.reason == "TopologyAffinityError"
+    assert "leaving no cpus for shared containers" in because(document)["app"]
+    assert document.remedies[0].startswith("ask for 3 CPUs instead of 2 for the pod as a whole")
+    assert any(
+        one.startswith("ask for 1 CPU instead of 2 in container app") for one in document.remedies
+    )
+    assert any("PodLevelResourceManagers: false" in one for one in document.remedies)
+
+
+def test_a_smaller_budget_is_a_remedy() -> None:
+    large = whole_pod("12", "1Gi", container("app", "2", "64Mi"), container("log"))
+    document = explained(large)
+    assert not document.admitted
+    assert document.remedies[0].startswith("ask for 10 CPUs instead of 12 for the pod as a whole")
