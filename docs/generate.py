@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import msgspec
+from kubelet_metrics import page as kubelet_metrics
 from kubelet_versions import page as kubelet_versions
 
 from pinfold.cli import main as program
@@ -177,6 +178,7 @@ def pages() -> dict[str, str]:
         "reference/annotations.md": annotations_of_pods(),
         "reference/commands.md": commands(),
         "reference/documents.md": documents(),
+        "reference/metrics.md": kubelet_metrics(),
         **schemas(),
     }
 

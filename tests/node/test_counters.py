@@ -199,3 +199,120 @@ def test_what_nri_counts() -> None:
     assert figures["pinfold_nri_calls", "CreateContainer"] == 1
     assert figures["pinfold_nri_calls_refused", "CreateContainer"] == 1
     assert figures["pinfold_nri_call_seconds", "CreateContainer"] == 0.25
+
+
+# --------------------------------------------------------------------- of the node, of a pod
+
+WHOLE = replace(
+    ALL_MANAGERS,
+    topology_manager_policy="best-effort",
+    topology_manager_scope="pod",
+    feature_gates={"PodLevelResourceManagers": True},
+)
+
+
+def whole(budget: str, *cpus: str, init: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A pod with resources of its own; containers without CPUs share."""
+    limits = {"cpu": budget, "memory": "1Gi"}
+    return manifest("whole", *cpus, init=init, resources={"limits": limits, "requests": limits})
+
+
+@pytest.mark.parametrize(
+    ("config", "pod", "allocations", "errors", "assignments"),
+    [
+        pytest.param(
+            SINGLE,
+            manifest("a", "1", "500m", more={"hugepages-2Mi": "0"}),
+            {"cpu/node": 1, "memory/node": 2},
+            {},
+            {"cpu/node_exclusive": 1, "memory/node_exclusive": 2},
+            id="of-the-node",
+        ),
+        pytest.param(
+            replace(ALL_MANAGERS, topology_manager_policy="none"),
+            manifest("a", "1", more={"memory": "4000Gi"}),
+            {"cpu/node": 1},
+            {"memory/node": 1},
+            {"cpu/node_exclusive": 1},
+            id="no-memory",
+        ),
+        pytest.param(
+            replace(STATIC, topology_manager_policy="none"),
+            manifest("a", "1", "9", "1"),
+            {"cpu/node": 1},
+            {"cpu/node": 1},
+            {"cpu/node_exclusive": 1},
+            id="no-cpus",
+        ),
+        pytest.param(
+            WHOLE,
+            whole("3", "2", "", init=("1", "")),
+            {"cpu/pod": 4, "memory/pod": 4},
+            {},
+            {
+                "cpu/pod_exclusive": 2,
+                "cpu/pod_shared": 2,
+                "memory/pod_exclusive": 2,
+                "memory/pod_shared": 2,
+            },
+            id="of-a-pod",
+        ),
+        pytest.param(WHOLE, whole("2", "2", ""), {}, {"cpu/pod": 1}, {}, id="an-empty-pool"),
+        pytest.param(
+            replace(WHOLE, topology_manager_scope="container"),
+            whole("3", "2", ""),
+            {"cpu/node": 1},
+            {},
+            {"cpu/node_exclusive": 1},
+            id="by-container",
+        ),
+    ],
+)
+def test_allocations_and_assignments(
+    config: Any,
+    pod: dict[str, Any],
+    allocations: dict[str, int],
+    errors: dict[str, int],
+    assignments: dict[str, int],
+) -> None:
+    counters, _ = counted(config, pod)
+    of_cpus = config.topology_manager_scope == "container" and "resources" in pod["spec"]
+    found = (
+        counters.resource_allocations,
+        counters.resource_allocation_errors,
+        counters.container_assignments,
+    )
+    told = [
+        {key: n for key, n in one.items() if n and not (of_cpus and key.startswith("memory"))}
+        for one in found
+    ]
+    assert told == [allocations, errors, assignments]
+
+
+def test_a_pod_as_a_whole_is_one_request_for_memory_and_one_for_each_of_its_own() -> None:
+    counters, _ = counted(WHOLE, whole("3", "2", "", init=("1", "")))
+    assert pinning(counters) == (2, 0, 4, 0)
+    refused, _ = counted(WHOLE, whole("2", "2", ""))
+    assert pinning(refused) == (0, 1, 0, 0)
+    assert refused.alignment_errors == 1
+
+
+def test_metrics_of_pods_as_a_whole_are_there_with_their_gate() -> None:
+    _, text = counted(WHOLE, whole("3", "2", ""))
+    samples = {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "resource_manager" in sample.name
+    }
+    assert samples == {
+        ("pinfold_resource_manager_allocations_total", "cpu", "pod"): 2,
+        ("pinfold_resource_manager_allocations_total", "memory", "pod"): 2,
+        ("pinfold_resource_manager_container_assignments", "pod_exclusive", "cpu"): 1,
+        ("pinfold_resource_manager_container_assignments", "pod_shared", "cpu"): 1,
+        ("pinfold_resource_manager_container_assignments", "pod_exclusive", "memory"): 1,
+        ("pinfold_resource_manager_container_assignments", "pod_shared", "memory"): 1,
+    }
+    _, without = counted(SINGLE, manifest("a", "1"))
+    assert "resource_manager" not in without
+    assert "memory_qos" not in without

@@ -15,6 +15,8 @@ from pinfold.agent.loops.following import divides_caches, keeps_domains, keeps_i
 from pinfold.core.cache.options import CacheClass, CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import InterruptOptions, LendingOptions, OwnPolicies
+from pinfold.core.kubelet.versions import V1_35
+from pinfold.core.memory.protection import MemoryQoS, Reservation
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import AgentConfig
 from pinfold.node.settings import NodeSettings
@@ -184,7 +186,40 @@ def test_the_cap_of_best_effort_is_told_while_there_is_one(tmp_path: Path) -> No
         assert scrape(api)["pinfold_best_effort_cap_cpus"] == 1.5
 
 
-def test_every_metric_is_documented_and_no_other(api: Served, tmp_path: Path) -> None:
+def test_metrics_of_protected_memory_are_there_from_1_36_on(tmp_path: Path) -> None:
+    prefix = "pinfold_memory_qos_node_memory"
+    tiers, old = MemoryQoS(Reservation.TIERED), MemoryQoS(Reservation.UNTIERED)
+    gib = 1 << 30
+
+    def told(name: str, settings: NodeSettings) -> dict[str, float]:
+        with served(tmp_path / name, settings=settings) as api:
+            limits = {"memory": "1Gi", "cpu": "1"}
+            own = manifest("own", "1")
+            own["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": limits}
+            part = manifest("part", "1")
+            part["spec"]["containers"][0]["resources"] = {"requests": {"memory": "3Gi"}}
+            for pod in (own, part):
+                assert api.ask("POST", "/v1/pods", pod).status == 201
+            return {n: v for n, v in scrape(api).items() if n.startswith(prefix)}
+
+    names = (f"{prefix}_min_bytes", f"{prefix}_low_bytes")
+    in_tiers = told("a", NodeSettings(memory_qos=tiers))
+    assert in_tiers == dict(zip(names, (gib, 3 * gib), strict=True))
+    unprotected = told("b", NodeSettings(memory_qos=MemoryQoS()))
+    assert unprotected == dict.fromkeys(names, 0.0)
+    assert told("c", NodeSettings(memory_qos=old, kubelet_version=V1_35)) == {}
+    assert told("d", NodeSettings()) == {}
+
+
+def test_every_metric_is_documented_and_no_other(tmp_path: Path) -> None:
+    gate = {"PodLevelResourceManagers": True}
+    config = replace(ALIGNED, feature_gates=gate)
+    settings = NodeSettings(memory_qos=MemoryQoS())
+    with served(tmp_path / "s", machine="2s4c2t", config=config, settings=settings) as api:
+        _every_metric_is_documented_and_no_other(api, tmp_path)
+
+
+def _every_metric_is_documented_and_no_other(api: Served, tmp_path: Path) -> None:
     api.do(api.backend.watch)
     api.ask("POST", "/v1/pods", manifest("wide", "20"))
     books = api.backend.books

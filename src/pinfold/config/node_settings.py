@@ -39,4 +39,5 @@ def node_settings(
         idle_side=config.node.own is not None and config.node.own.need_idle_side,
         runtime=config.own.containers.runtime,
         cgroups=tree,
+        kubelet_version=config.node.kubelet_version,
     )

@@ -2,13 +2,15 @@
 
 What counts as a request and as an error is as with the kubelet (1.34 to 1.36): upstream
 ``cpumanager/policy_static.go``, ``memorymanager/policy_static.go``, ``topologymanager/scope_*.go``
-and ``devicemanager/manager.go``, each at the place where it allocates.
+and ``devicemanager/manager.go``, each at the place where it allocates.  An allocation is one of the
+``node`` or of a ``pod`` that has CPUs and memory as a whole; a container is assigned
+``node_exclusive``, ``pod_exclusive`` or ``pod_shared`` ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -16,7 +18,9 @@ from msgspec import Struct, field
 from pinfold.admission.admission import Node
 from pinfold.admission.decision import Decision
 from pinfold.admission.pod_draft import CPU_MANAGER
-from pinfold.core.pod.pod import Container, guaranteed_cpus
+from pinfold.admission.pod_level import has_pod_scope
+from pinfold.core.pod.pod import MEMORY, Container, Pod, is_hugepages
+from pinfold.core.pod.pod_level import cpu_budget, exclusive_cpus, exclusive_memory, takes_part
 from pinfold.core.topology_manager.manager import TOPOLOGY_AFFINITY_ERROR
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.documents.explanation import MEMORY_MANAGER
@@ -35,6 +39,15 @@ NUMA_NODE: Final = "numa_node"
 PHYSICAL_CPU: Final = "physical_cpu"
 UNCORE_CACHE: Final = "uncore_cache"
 
+CPU_NAME: Final = "cpu"
+MEMORY_NAME: Final = "memory"
+OF_NODE: Final = "node"
+OF_POD: Final = "pod"
+NODE_EXCLUSIVE: Final = "node_exclusive"
+POD_EXCLUSIVE: Final = "pod_exclusive"
+POD_SHARED: Final = "pod_shared"
+RESOURCE_OF: Final = {CPU_MANAGER: CPU_NAME, MEMORY_MANAGER: MEMORY_NAME}
+
 
 class Durations(Struct):
     """How often something was done, and how long it took: in all, and how often within a bound."""
@@ -50,7 +63,75 @@ class Durations(Struct):
         self.buckets.update(bound for bound in bounds if seconds <= bound)
 
 
-class Counters(Struct):
+class AllocationCounters(Struct):
+    """Totals by resource and source, as in ``cpu/node``; by resource and assignment likewise."""
+
+    resource_allocations: Counter[str] = field(default_factory=Counter)
+    resource_allocation_errors: Counter[str] = field(default_factory=Counter)
+    container_assignments: Counter[str] = field(default_factory=Counter)
+
+    def count_allocation(self, manager: str, container: Container, *, failed: bool) -> None:
+        """A manager was asked to give something of the node to one container."""
+        resource = RESOURCE_OF[manager]
+        if failed:
+            self.resource_allocation_errors[f"{resource}/{OF_NODE}"] += 1
+            return
+        # The memory manager counts each kind of memory.
+        kinds = 1 if resource == CPU_NAME else len(_memory_kinds(container))
+        self.resource_allocations[f"{resource}/{OF_NODE}"] += kinds
+        self.container_assignments[f"{resource}/{NODE_EXCLUSIVE}"] += 1
+
+    def count_allocations_of_pod(self, decision: Decision) -> Whole:
+        """The managers were asked to serve a pod as a whole; tells how often each pinned."""
+        found, pod = Whole(), decision.pod
+        if decision.reason == TOPOLOGY_AFFINITY_ERROR or not decision.affinity:
+            return found
+        for manager in decision.providers:
+            failed = manager == decision.failed_provider
+            if manager == CPU_MANAGER and cpu_budget(pod):
+                own = self._count_whole(decision, CPU_NAME, exclusive_cpus, failed=failed)
+                found.cpu_errors += failed
+                found.cpu_requests += len(own)
+            elif manager == MEMORY_MANAGER:
+                own = self._count_whole(decision, MEMORY_NAME, exclusive_memory, failed=failed)
+                found.memory_errors += failed
+                # The pod is a request of its own, and so is each init container.
+                init = () if failed else pod.init_containers
+                found.memory_requests += 1 + len({*own, *(one.name for one in init)})
+            if failed:
+                break
+        return found
+
+    def _count_whole(
+        self,
+        decision: Decision,
+        resource: str,
+        own: Callable[[Container], object],
+        *,
+        failed: bool,
+    ) -> list[str]:
+        """Count one manager's part; the containers that were given something of their own."""
+        if failed:
+            self.resource_allocation_errors[f"{resource}/{OF_POD}"] += 1
+            return []
+        containers = decision.pod.all_containers
+        owners = [container.name for container in containers if own(container)]
+        self.resource_allocations[f"{resource}/{OF_POD}"] += len(containers)
+        self.container_assignments[f"{resource}/{POD_EXCLUSIVE}"] += len(owners)
+        self.container_assignments[f"{resource}/{POD_SHARED}"] += len(containers) - len(owners)
+        return owners
+
+
+class Whole(Struct):
+    """How often managers pinned, or could not, for a pod as a whole."""
+
+    cpu_requests: int = 0
+    cpu_errors: int = 0
+    memory_requests: int = 0
+    memory_errors: int = 0
+
+
+class Counters(AllocationCounters):
     """Totals since the agent started; times are seconds.
 
     ``aligned`` and ``alignment_failures`` are by scope and boundary, as in ``container/numa_node``;
@@ -92,16 +173,26 @@ class Counters(Struct):
         if not decision.admitted:
             self.rejections[decision.reason or ""] += 1
         self._count_alignment(node, decision, only)
+        if is_served_whole(node, decision):
+            whole = self.count_allocations_of_pod(decision)
+            self.pinning_requests += whole.cpu_requests
+            self.pinning_errors += whole.cpu_errors
+            self.memory_pinning_requests += whole.memory_requests
+            self.memory_pinning_errors += whole.memory_errors
+            return
         for container in _allocated_for(node, decision, only):
             failed = None
             if decision.failed_container == container.name:
                 failed = decision.failed_provider
             for manager in decision.providers:
-                if manager == CPU_MANAGER and guaranteed_cpus(decision.pod, container):
+                if manager == CPU_MANAGER and _asks_for_cpus(node, decision.pod, container):
                     self._count_cpus(node, decision, container, failed=manager == failed)
+                    if container.name not in decision.load_driven:
+                        self.count_allocation(manager, container, failed=manager == failed)
                 elif manager == MEMORY_MANAGER:
                     self.memory_pinning_requests += 1
                     self.memory_pinning_errors += manager == failed
+                    self.count_allocation(manager, container, failed=manager == failed)
                 if manager == failed:
                     break
 
@@ -135,7 +226,7 @@ class Counters(Struct):
         ]
         if manager.scope is Scope.CONTAINER:
             self.aligned[key] += len(given)
-        elif given and decision.failed_container is None:
+        elif given and decision.failed_container is None and decision.failed_provider is None:
             self.aligned[key] += 1
 
     def count_allocate(self, resource: str, seconds: float) -> None:
@@ -185,6 +276,11 @@ class Drifts:
                 yield key, f"in {bits.bit_count()} of the last {_LOOKS} looks"
 
 
+def _asks_for_cpus(node: Node, pod: Pod, container: Container) -> bool:
+    policy = node.cpu_policy
+    return policy is not None and policy.exclusive_cpus(pod, container) > 0
+
+
 def _allocated_for(node: Node, decision: Decision, only: str | None) -> list[Container]:
     """The containers for which managers were asked to allocate, the one that failed last."""
     asked: list[Container] = []
@@ -201,3 +297,21 @@ def _allocated_for(node: Node, decision: Decision, only: str | None) -> list[Con
         # A container has an affinity once its hints were merged, and were accepted.
         asked = [container for container in asked if container.name in decision.affinity]
     return asked
+
+
+def is_served_whole(node: Node, decision: Decision) -> bool:
+    """Whether the managers are asked for the pod as a whole, and not for each container."""
+    return (
+        node.pod_level
+        and decision.pod.has_pod_level_resources
+        and takes_part(decision.pod)
+        and has_pod_scope(node.topology_manager)
+    )
+
+
+def _memory_kinds(container: Container) -> list[str]:
+    return [
+        name
+        for name, amount in container.requests.items()
+        if (name == MEMORY or is_hugepages(name)) and not amount.is_zero
+    ]

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.core.kubelet.own_policies import IOWeights
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion
 from pinfold.core.memory.protection import MemoryQoS
 from pinfold.core.pod.annotations import LOAD_BALANCE
 from pinfold.core.values.cpuset import CPUSet
@@ -55,6 +56,7 @@ class NodeSettings(Struct, frozen=True):
             may borrow and can be capped together.
         runtime: what runs the containers (``process``, ``cri``, ``nri``), for the record.
         cgroups: the cgroup tree that they are in, for the record; "" where there is none.
+        kubelet_version: the kubelet whose metrics are told.
     """
 
     reserved_system_cpus: CPUSet = CPUSet()
@@ -76,6 +78,7 @@ class NodeSettings(Struct, frozen=True):
     idle_side: bool = False
     runtime: str = ""
     cgroups: str = ""
+    kubelet_version: KubeletVersion = DEFAULT_VERSION
 
     def partition_of(self, annotations: Mapping[str, str], container: str) -> Partition:
         """The partition that a container with CPUs of its own should be.

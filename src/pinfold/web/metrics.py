@@ -28,6 +28,7 @@ from pinfold.node.counters import MOVE_SECONDS, START_SECONDS
 from pinfold.node.view import Reader
 from pinfold.ports.figures import Figure
 from pinfold.ports.runtime import ContainerState
+from pinfold.web.kubelet_metrics import kubelet_metrics
 from pinfold.web.quota_metrics import quota_metrics
 from pinfold.web.resource_metrics import (
     alignment_metrics,
@@ -66,6 +67,7 @@ class Metrics(Collector):
         yield from self._policy()
         yield from self._cpu_manager()
         yield from memory_metrics(self._books)
+        yield from kubelet_metrics(self._books)
         yield from device_metrics(self._books, self._plugins)
         yield from self._admission()
         yield from quota_metrics(self._books)
