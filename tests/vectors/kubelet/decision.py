@@ -19,9 +19,10 @@ def planned(kubelet: Kubelet, pod: Pod) -> dict[str, Any] | None:
     """The whole decision about a newcomer, in the form of a step ``admit``.
 
     ``fault`` names the kubelet's fault where a plan refuses what the kubelet does.  None where a
-    plan knows no such node: a refused pod has left something there that is still to be swept
-    away; or no such pod: one that has something already, which a kubelet admits once more, or one
-    whose resources a kubelet with other gates than the API server passes over.
+    plan knows no such node: it has refused what the kubelet has done, or a refused pod has left
+    something that is still to be swept away.  So too where it knows no such pod: one that has
+    something already, which a kubelet admits once more, or one whose resources are passed over by
+    a kubelet with other gates than the API server.
     """
     managers, policies = kubelet.managers, kubelet.policies
     state = NodeState(
@@ -30,6 +31,8 @@ def planned(kubelet: Kubelet, pod: Pod) -> dict[str, Any] | None:
         devices=DeviceState() if managers.devices is None else managers.devices.state,
     )
     ledger, memory = state.ledger, state.memory
+    if kubelet.fault is not None:
+        return None
     if pod.uid in {**ledger.assignments, **ledger.bubbles} or policies.told(pod) != pod:
         return None
     if memory is not None and pod.uid in {**memory.assignments, **memory.bubbles}:

@@ -96,7 +96,7 @@ class Kubelet:
         """
         changed = recorded_pod(spec)
         problem = infeasible_resize(
-            self.policies.told(self.active[uid]),
+            self.policies.told(recorded_pod(self.pods[uid])),
             self.policies.told(changed),
             self.policies.config,
         )
@@ -104,8 +104,9 @@ class Kubelet:
             return problem, None
         admission = self.decide(changed)
         if admission.admitted:
-            self.active[uid] = changed
             self.pods[uid] = spec
+            if uid in self.active:
+                self.active[uid] = changed
         return None, admission
 
     def affinity_of(self, pod: Pod) -> dict[str, TopologyHint]:
