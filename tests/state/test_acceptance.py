@@ -271,6 +271,25 @@ def test_damaged_pod_entries_of_memory() -> None:
         "memory of NUMA nodes 1 is not in what the pod has on 0",
         f"{4 * GIB} bytes of memory, and the pod as a whole has {3 * GIB}",
     ]
+    request = RepairRequest(drop_pods=frozenset(["left", "whole"]))
+    mended = repair(memory_file(Layout.V2, sick), request)
+    assert "pod left: dropped, its memory is free again" in mended.changes
+    assert examine(StateFile.read(mended.file), NODE) == []
+
+
+@pytest.mark.parametrize("file", [cpu_file(Layout.V4), memory_file(Layout.V3)])
+def test_the_part_for_older_kubelets(file: StateFile) -> None:
+    assert examine(file, NODE) == []
+    checksum = b'"checksum":%d' % file.document.checksum
+    damaged = [
+        (file.file.replace(checksum, b'"checksum":7', 1), "has a checksum that does not fit"),
+        (file.file.replace(b"tatic", b"tatix", 1), "says something else than data"),
+        (file.file.replace(b'"c":', b'"d":', 1), "says something else than data"),
+    ]
+    for content, words in damaged:
+        state = StateFile.read(content)
+        assert warnings(state) == [f"the part for older kubelets {words}"]
+        assert repair(state, RepairRequest()).file == file.file
 
 
 def test_a_machine_that_lost_cpus_of_a_pod_as_a_whole() -> None:

@@ -15,7 +15,11 @@ from pinfold.state.conversion import command_for
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError, CPUManagerCheckpoint
 from pinfold.state.cpus_by_pod import union
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
-from pinfold.state.doctor_pods import pod_cpu_findings, pod_memory_findings
+from pinfold.state.doctor_pods import (
+    older_part_findings,
+    pod_cpu_findings,
+    pod_memory_findings,
+)
 from pinfold.state.findings import Circumstances, Finding, Severity
 from pinfold.state.go_json import quote
 from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout
@@ -48,6 +52,8 @@ def examine(state: StateFile, circumstances: Circumstances) -> list[Finding]:
         findings = list(_examine_memory(state, document, circumstances))
     else:
         findings = list(_examine_devices(state, document, circumstances))
+    if state.checksum_fits:
+        findings += older_part_findings(state, circumstances)
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 

@@ -1,14 +1,23 @@
-"""The doctor on what pods have as a whole (``podEntries``), which no kubelet looks at."""
+"""The doctor on what no kubelet looks at: what pods have as a whole (``podEntries``).
+
+And, in the newest layouts, on the part of the file that older kubelets read.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from pinfold.core.memory.memory import Block
+from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
+from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.findings import Circumstances, Finding, Severity
+from pinfold.state.layouts import Layout
 from pinfold.state.ledger import Ledger
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
+from pinfold.state.state_file import StateFile
 
 _LEAK = (
     "a kubelet frees what a pod has as a whole with the pod's last container, and none is left "
@@ -59,6 +68,34 @@ def pod_memory_findings(
                         uid,
                         node,
                     )
+
+
+def older_part_findings(state: StateFile, node: Circumstances) -> Iterable[Finding]:
+    """Whether older kubelets read the same from a file of the newest layout, but for the pods."""
+    document = state.document
+    if isinstance(document, DeviceManagerCheckpoint) or not document.is_newest:
+        return
+    if isinstance(document, CPUManagerCheckpoint):
+        cpus = CPUManagerCheckpoint.attempt(state.file, Layout.V2)
+        is_same = not cpus.error and cpus.checkpoint == replace(
+            document, layout=Layout.V2, pod_entries=None, data="", data_checksum=0
+        )
+        fits = cpus.checkpoint.checksum == cpus.checkpoint.computed_checksum()
+    else:
+        memory = MemoryManagerCheckpoint.attempt(state.file, Layout.V1)
+        is_same = not memory.error and memory.checkpoint == replace(
+            document, layout=Layout.V1, pod_entries=None, data="", data_checksum=0
+        )
+        fits = memory.checkpoint.checksum == memory.checkpoint.computed_checksum()
+    if not is_same or not fits:
+        yield Finding(
+            Severity.WARNING,
+            "the part for older kubelets "
+            + ("has a checksum that does not fit" if is_same else "says something else than data"),
+            node.path,
+            "who knows the layout reads data only; after a downgrade, that part is what counts",
+            node.repair(),
+        )
 
 
 def _leak(what: str, uid: str, node: Circumstances) -> Finding:

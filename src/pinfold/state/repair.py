@@ -182,9 +182,9 @@ def _repair_memory(
         if checkpoint.pod_entries is not None:
             emptied = replace(emptied, pod_entries={})
         return emptied.sealed().encode(), changes
-    for uid in sorted(entries):
+    for uid in sorted(entries.keys() | (checkpoint.pod_entries or {}).keys()):
         if request.drops(uid):
-            del entries[uid]
+            entries.pop(uid, None)
             changes.append(f"pod {uid}: dropped, its memory is free again")
     pods = checkpoint.pod_entries
     if pods is not None:
