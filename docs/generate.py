@@ -61,7 +61,8 @@ Here Pinfold differs on purpose, in `plan` as in an agent unless said otherwise.
   kubelet does. A plan has nobody to ask, and takes the first devices.
 - **Devices of pods with CPUs as a whole.** With `PodLevelResourceManagers` and scope `pod` the
   kubelet gives no devices at the admission, but when the containers are created; one for which
-  there are none fails then. Pinfold gives them at the admission, and refuses the pod.
+  there are none fails then. A plan admits the pod with a note; an agent gives them at the
+  admission, and refuses the pod.
 - **Extended resources that no plugin offers.** The kubelet admits pods that ask for them, and
   leaves it to the scheduler to count them; so does a plan. An agent that runs pods itself has no
   scheduler before it and refuses them: `OutOfexample.com/gpu`.
