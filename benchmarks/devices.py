@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.allocation import machine
 from pinfold.admission.cpu_manager import CPUManager
-from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.devices.manager import DeviceManager
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.core.cpu.static_policy import PodTransaction, StaticPolicy
 from pinfold.core.devices.devices import Device, DeviceResource

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.decision import Decision
-from pinfold.admission.device_classes import MOST_WAYS, Ways, ways_to_serve
+from pinfold.admission.devices.classes import MOST_WAYS, Ways, ways_to_serve
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.pod_draft import PodDraft
 from pinfold.admission.settling import release, settle

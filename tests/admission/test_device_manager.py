@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.admission.device_manager import Answers, DeviceManager
+from pinfold.admission.devices.manager import Answers, DeviceManager
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
 from pinfold.core.devices.policy import PreferenceNeededError
 from pinfold.core.devices.state import DeviceState

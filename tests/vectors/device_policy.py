@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.devices.manager import DeviceManager
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
 from pinfold.core.devices.policy import (
     DeviceRequest,

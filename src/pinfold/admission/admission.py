@@ -19,8 +19,8 @@ from pinfold.admission.cache_classes import CacheRoom
 from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import CPUWish, draft_for_container, draft_for_pod
 from pinfold.admission.decision import Decision
-from pinfold.admission.device_classes import Bindings, class_refusal, ways_to_serve
-from pinfold.admission.device_manager import Answers, DeviceManager
+from pinfold.admission.devices.classes import Bindings, class_refusal, ways_to_serve
+from pinfold.admission.devices.manager import Answers, DeviceManager
 from pinfold.admission.isolation import (
     IsolatedUse,
     Isolation,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Node, NodeState, cpu_wishes, first_admitted, memory_draft
 from pinfold.admission.cpu_manager import draft_for_container
 from pinfold.admission.decision import Decision
-from pinfold.admission.device_locality import GivenDevices
+from pinfold.admission.devices.locality import GivenDevices
 from pinfold.admission.isolation import IsolatedUse, isolated_uses, isolation_refusal
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from pinfold.admission.cpu_manager import CPUManager
-from pinfold.admission.device_locality import GivenDevices
-from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.devices.locality import GivenDevices
+from pinfold.admission.devices.manager import DeviceManager
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.nearness import NearAttempt
 from pinfold.admission.refusal import UnmetWishError

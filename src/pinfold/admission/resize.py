@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from pinfold.admission.admission import NO_ANSWERS, Node, NodeState, charged, memory_draft
 from pinfold.admission.capacity import amounts, shortage
 from pinfold.admission.cpu_manager import CPUManager
-from pinfold.admission.device_locality import GivenDevices
-from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.devices.locality import GivenDevices
+from pinfold.admission.devices.manager import DeviceManager
 from pinfold.admission.isolation import grow_attempts
 from pinfold.admission.load_driven import shares_by_load
 from pinfold.admission.moves import moves_on

@@ -38,8 +38,8 @@ from pinfold.planning.explain_whole import (
 )
 from pinfold.planning.plan_document import kubelet_record, memory_blocks
 from pinfold.planning.planner import Planner, admission_order
-from pinfold.planning.quota_remedies import quota_remedies
-from pinfold.planning.remedies import find_remedies
+from pinfold.planning.remedies.changes import find_remedies
+from pinfold.planning.remedies.quotas import quota_remedies
 from pinfold.planning.wants import Wants, describe_left, describe_wants, is_memory, wants
 
 _ISOLATED: Final = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.device_locality import GivenDevices
+from pinfold.admission.devices.locality import GivenDevices
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.policy import device_hints
 from pinfold.core.devices.table import DeviceTable

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.devices.manager import DeviceManager
 from pinfold.core.cpu.static_policy import PodTransaction, StaticPolicy
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.memory.hints import Reusable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pinfold.admission.device_classes import (
+from pinfold.admission.devices.classes import (
     AskedDevices,
     Bindings,
     asked_devices,

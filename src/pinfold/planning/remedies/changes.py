@@ -19,10 +19,10 @@ from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
 from pinfold.core.pod.pod_level import takes_part
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.quantity import Format, Quantity
-from pinfold.planning.page_remedies import missing_size, more_pages
 from pinfold.planning.planner import Planner
+from pinfold.planning.remedies.pages import missing_size, more_pages
+from pinfold.planning.remedies.whole import is_valid, other_budgets
 from pinfold.planning.wants import describe_amount, is_memory
-from pinfold.planning.whole_remedies import is_valid, other_budgets
 
 _MIB: Final = 1 << 20
 _NEAR_CPUS: Final = 16

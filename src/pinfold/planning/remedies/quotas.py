@@ -16,8 +16,8 @@ from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.resource_list import as_text, exceeded, mask
 from pinfold.core.values.quantity import Quantity
 from pinfold.planning.quotas import PlannedQuotas
+from pinfold.planning.remedies.whole import is_valid, with_budget
 from pinfold.planning.wants import describe_amount
-from pinfold.planning.whole_remedies import is_valid, with_budget
 
 _AMPLE: Final = Quantity(10**18)
 

@@ -1,0 +1,1 @@
+"""Changes that would admit a refused pod, each of them tried."""
