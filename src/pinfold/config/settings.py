@@ -233,7 +233,8 @@ SETTINGS: Final = (
         "",
         throttling_factor,
         "How far from its request to its limit a container goes before memory.high slows it "
-        "down, with the gate MemoryQoS; above 0, at most 1. None: from 1.37 on it is not.",
+        "down, with the gate MemoryQoS; above 0, at most 1. From 1.37 on it has no default: nobody "
+        "is slowed down.",
         default="0.9",
     ),
     Setting(
