@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from pinfold.core.machine.topology import CPUTopology
-from tests.roots import ROOT, SHARED
+from tests.roots import ROOT
 from tests.vectors import Case, Outcome
 from tests.vectors.__main__ import main
 from tests.vectors.runner import (
+    RECORDINGS,
     SAMPLES,
     Family,
     UnknownTopologyError,
@@ -28,7 +29,6 @@ from tests.vectors.runner import (
     topologies_for,
 )
 
-RECORDINGS = SHARED / "vectors"
 BY_DESIGN = {"cpus-not-free", "distribution-hangs", "combination-overwritten"}
 
 
@@ -42,6 +42,7 @@ def test_replays(path: Path) -> None:
     file = read_vector_file(path)
     tally = replay_file(file, topologies_for(file, [file]), discover_families())
     assert tally.failures == []
+    assert tally.not_covered == {}
     assert tally.by_design.keys() <= BY_DESIGN
 
 

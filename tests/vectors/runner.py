@@ -2,8 +2,8 @@
 
 A line that describes a topology (``id``, ``cpus``, ``num_cpus``, ``num_cores``) is no case: other
 lines name it by ``topo``.  A name is looked up in the case's own file, in the other files given,
-in ``topologies.jsonl`` beside the file and in the folder above, and at last in the sample in this
-repository.
+in ``topologies.jsonl`` beside the file and in the folder above, in the whole recording where it is
+at hand, and at last in the sample in this repository.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from types import FrameType
 from typing import Any, Final
 
 from pinfold.core.machine.topology import CPUTopology, TopologyError
+from tests.roots import SHARED
 from tests.vectors import Case, Outcome
 
+RECORDINGS: Final = SHARED / "vectors"
 SAMPLES: Final = Path(__file__).parent.parent / "data" / "vectors"
 CASE_SECONDS: Final = 20.0
 _TOPOLOGY_FIELDS: Final = frozenset({"id", "cpus", "num_cpus", "num_cores"})
@@ -219,6 +221,7 @@ def topologies_for(file: VectorFile, given: Sequence[VectorFile]) -> LazyTopolog
                 for path in (
                     file.path.parent / "topologies.jsonl",
                     file.path.parent.parent / "topologies.jsonl",
+                    RECORDINGS / "topologies.jsonl",
                     SAMPLES / "topologies.sample.jsonl",
                 )
                 if path.is_file()
