@@ -162,7 +162,8 @@ def test_a_kubelet_gives_a_restored_pod_another_bubble() -> None:
 
 def test_a_pod_that_has_a_bubble_keeps_it() -> None:
     policy = static()
-    asked = whole_pod("4", "1Gi", container("a", "1", "1Mi"), container("s"), init=(SHARED_SIDE,))
+    init = (container("first", "3", "1Mi"), SIDE, SHARED_SIDE)
+    asked = whole_pod("7", "1Gi", container("a", "1", "1Mi"), container("s"), init=init)
     draft = fresh(policy)
     first = policy.allocate_pod(draft, asked)
     assert first is not None
@@ -173,7 +174,7 @@ def test_a_pod_that_has_a_bubble_keeps_it() -> None:
         TopologyHint(0b11, preferred=False),
     ]
     kubelet = replace(policy, rules=KUBELET)
-    assert kubelet.pod_hints(draft, asked) == [], "s has 3 CPUs, and its own request is 0"
+    assert kubelet.pod_hints(draft, asked) == [], "s has 4 CPUs, and its own request is 0"
 
 
 @given(asked=whole_pods(), full=st.booleans(), free=st.integers(0, 0xFFFFFFFF), node=st.integers())

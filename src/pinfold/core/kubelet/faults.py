@@ -87,7 +87,8 @@ BUBBLE_LEAKS: Final = KubeletFault(
     "recorded before they are divided. Where exclusive containers ask for more than the pod as a "
     "whole, the pod is refused (UnexpectedAdmissionError), but its CPUs stay recorded as its own. "
     "They are given back with the last of its containers, of which none has any: so never, not "
-    "even by a restart.",
+    "even by a restart. An API server lets no such pod through; one that came in before it "
+    "checked that, or past it, does it.",
     plan="The pod is refused as by the kubelet, and pods after it find these CPUs taken.",
     agent="A pod that is refused has nothing.",
 )
