@@ -25,10 +25,12 @@ from pinfold.node.loading import load
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.nri.events import PluginEvents
+from pinfold.node.nri.inquiries import Inquiries
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.kubelet_room import KubeletRoom
+from pinfold.node.nri.kubelet_specs import KubeletSpecs
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes
@@ -38,7 +40,7 @@ from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.settings import NodeSettings
 from pinfold.node.tellings import Tellings
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
-from pinfold.planning.fake_plugins import FakeKubeletDevices
+from pinfold.planning.fake_plugins import FakeKubeletDevices, FakePodSource
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups, MemoryGateRecord
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore, MemoryTeller
 from pinfold.ports.nri import Container, ContainerUpdate, PodSandbox, Resources, RuntimeRecord
@@ -83,6 +85,7 @@ class LifecycleHarness:
     listed: bool = True
     busy: bool = False
     version: int = 2
+    has_server: bool = True
     dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
     settled: float = SETTLED
@@ -97,6 +100,7 @@ class LifecycleHarness:
         self.files = MemoryPodFiles()
         self.teller = MemoryTeller()
         self.kubelet = FakeKubeletDevices()
+        self.api = FakePodSource()
         self.now = 0.0
         self._follower: asyncio.Task[None] | None = None
         self._resizing: asyncio.Task[None] | None = None
@@ -137,7 +141,10 @@ class LifecycleHarness:
         self._follower = asyncio.create_task(self.ledger.run(self.record()))
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
-        containers = ContainerLifecycle(self.books, pods, table, self.ledger, self.devices)
+        api = self.api if self.has_server else None
+        self.specs = KubeletSpecs(api, self.report)
+        inquiries = Inquiries(pods, self.devices, self.specs)
+        containers = ContainerLifecycle(self.books, pods, table, self.ledger, inquiries)
         self.resizes = KubeletResizes(containers, self.mover, self.tell)
         room = KubeletRoom(self.books, pods, self.rebalancing)
         events = PluginEvents(containers, self.resizes, room)
@@ -273,7 +280,11 @@ class LifecycleHarness:
                 own |= self.pool_of(one.pod.uid, one.seen.name)
                 assert one.kernel == own, f"{one.key} runs on {one.kernel}, owns {own}"
         shown = {one.pod.uid for one in self.node.containers.values()}
-        assert ledger.assignments.keys() <= shown, "CPUs are leaked"
+        assert ledger.assignments.keys() - ledger.bubbles.keys() <= shown, "CPUs are leaked"
+        sandboxes = {pod.uid for pod in self.node.pods.values()}
+        assert ledger.bubbles.keys() <= sandboxes, "a bubble is leaked"
+        bubbles = {uid: pod.bubble for uid, pod in self.store.pods.items() if pod.bubble}
+        assert bubbles == ledger.bubbles
         recorded = {
             uid: dict(pod.assignments) for uid, pod in self.store.pods.items() if pod.assignments
         }
@@ -291,8 +302,11 @@ class LifecycleHarness:
                 assert not wanted or one.mems == wanted, f"{one.key} has memory of {one.mems}"
         recorded = {uid: dict(pod.memory) for uid, pod in self.store.pods.items() if pod.memory}
         assert recorded == {uid: dict(pod) for uid, pod in memory.assignments.items()}
-        assert MemoryState.of(policy.nodes, memory.assignments).assignments == memory.assignments
-        given = sum(b.size for pod in recorded.values() for bs in pod.values() for b in bs)
+        anew = MemoryState.of(policy.nodes, memory.assignments, memory.bubbles)
+        assert anew.assignments == memory.assignments
+        alone = {uid: pod for uid, pod in recorded.items() if uid not in memory.bubbles}
+        given = sum(b.size for pod in alone.values() for bs in pod.values() for b in bs)
+        given += sum(block.size for blocks in memory.bubbles.values() for block in blocks)
         tables = [t for n in memory.machine.values() for t in (n.memory_map or {}).values()]
         assert sum(table.reserved for table in tables if table is not None) == given
 

@@ -12,7 +12,7 @@ from itertools import product, starmap
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, cpu_wishes, first_admitted, memory_draft
-from pinfold.admission.cpu_manager import draft_for_container
+from pinfold.admission.cpu_manager import draft_for_container, draft_for_pod
 from pinfold.admission.decision import Decision
 from pinfold.admission.devices.locality import GivenDevices
 from pinfold.admission.isolation import IsolatedUse, isolated_uses, isolation_refusal
@@ -25,6 +25,7 @@ from pinfold.admission.nearness import (
     near_topology_manager,
 )
 from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.pod_level import whole_notes, whole_refusal
 from pinfold.admission.smt_isolation import smt_refusal
 from pinfold.core.memory.memory import MemoryState, remove_container
 from pinfold.core.memory.request import requested_memory
@@ -90,6 +91,7 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             devices=None,
             nearness=attempt,
             given=given,
+            pod_level=node.pod_level,
         )
 
     attempts = product(
@@ -99,6 +101,37 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
     decision = first_admitted(pod, starmap(draft, attempts), (container,))
     lack = None if node.cache is None else node.cache.lack(state.ledger, pod, decision.claims)
     return decision if lack is None else decision.refused(*lack)
+
+
+def decide_whole(node: Node, state: NodeState, pod: Pod) -> Decision:
+    """Decide about all containers of a pod at once, which gets CPUs and memory as a whole.
+
+    Its devices are those that a kubelet gives: nothing is aligned with them here, as nothing is
+    there.
+
+    Args:
+        node: the policies.
+        state: what runs on the node; the pod has nothing there.
+        pod: one that is served by its pod-level resources, under topology manager scope ``pod``.
+    """
+    pod = pod if node.mixes else unmixed(pod)
+    refusal = whole_refusal(pod, node.heeded)
+    if refusal is not None:
+        return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
+
+    def draft(attempt: NearAttempt) -> PodDraft:
+        return PodDraft(
+            pod,
+            cpus=draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod, ()),
+            memory=memory_draft(node, state.memory, pod.uid),
+            devices=None,
+            nearness=attempt,
+            pod_level=node.pod_level,
+        )
+
+    attempts = near_attempts(node.topology_manager, node.localities, pod, complete=False)
+    decision = first_admitted(pod, map(draft, attempts), pod.all_containers)
+    return replace(decision, notes=(*decision.notes, *whole_notes(pod, node.heeded)))
 
 
 class _AfterOthers(MemoryManager):

@@ -25,15 +25,17 @@ from pinfold.agent.loops.runnables import Runnable
 from pinfold.agent.reports import report, report_of_node
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse
-from pinfold.documents.status import NRI, KubeletPodResources
+from pinfold.documents.status import NRI, KubeletPodResources, PodSpecifications
 from pinfold.node.loading import load
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.nri.events import PluginEvents
+from pinfold.node.nri.inquiries import Inquiries
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.kubelet_room import KubeletRoom
+from pinfold.node.nri.kubelet_specs import KubeletSpecs
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes, nobody
@@ -94,12 +96,16 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
 
         mover = Mover(books)
         rebalancing = Rebalancing(books, mover, config.node.dynamic)
-        pods, devices = (
+        cluster, pods = (
+            open_cluster(config, books, kubelet),
             KubeletPods(books, rebalancing.rooms, parse),
-            KubeletDevices(kubelet, report),
         )
-        containers = ContainerLifecycle(books, pods, table, on_record, devices)
-        cluster = open_cluster(config, books, kubelet)
+        inquiries = Inquiries(
+            pods,
+            KubeletDevices(kubelet, report),
+            KubeletSpecs(None if cluster is None else cluster.client, report),
+        )
+        containers = ContainerLifecycle(books, pods, table, on_record, inquiries)
         resizes = KubeletResizes(containers, mover, nobody if cluster is None else cluster.refused)
         events = front(
             PluginEvents(containers, resizes, KubeletRoom(books, pods, rebalancing), cluster)
@@ -147,14 +153,26 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                 gates=found.gates(),
                 kubelet_pod_resources=KubeletPodResources(
                     socket=kubelet_socket,
-                    asked=devices.asked,
-                    unanswered=devices.unanswered,
-                    problem=devices.problem,
+                    asked=inquiries.devices.asked,
+                    unanswered=inquiries.devices.unanswered,
+                    problem=inquiries.devices.problem,
+                ),
+                pod_specifications=PodSpecifications(
+                    server="" if cluster is None else cluster.client.server,
+                    asked=inquiries.specs.asked,
+                    unread=inquiries.specs.unread,
+                    problem=inquiries.specs.problem
+                    or pods.without_specs(has_server=cluster is not None),
                 ),
             )
 
         def figures() -> Iterable[Figure]:
-            return (*guarded.figures(), *devices.figures(), *gate_figures(found.gates()))
+            return (
+                *guarded.figures(),
+                *inquiries.devices.figures(),
+                *inquiries.specs.figures(),
+                *gate_figures(found.gates()),
+            )
 
         runnables = [
             Runnable(

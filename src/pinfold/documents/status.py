@@ -167,6 +167,17 @@ class KubeletPodResources(Record, frozen=True, kw_only=True):
     problem: str
 
 
+class PodSpecifications(Record, frozen=True, kw_only=True):
+    """Questions to the API server, for what pods ask for as a whole."""
+
+    server: str
+    """The API server; empty: there is none."""
+    asked: int
+    unread: int
+    """Pods that share, as their specification could not be read."""
+    problem: str
+
+
 class Gates(Record, frozen=True, kw_only=True):
     """The cpusets above a kubelet's containers that hold everybody below them (cgroup v2)."""
 
@@ -191,6 +202,7 @@ class NRI(Record, frozen=True, kw_only=True, rename="camel"):
     """Containers of which the runtime has other CPUs on record than they have."""
     gates: Gates = Gates()
     kubelet_pod_resources: KubeletPodResources
+    pod_specifications: PodSpecifications
 
 
 class Events(Record, frozen=True, kw_only=True):

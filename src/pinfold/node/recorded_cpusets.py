@@ -54,7 +54,7 @@ class _Entry(Struct, frozen=True):
 
     @property
     def owns(self) -> bool:
-        return self.placement is not None and self.placement.cpus is not None
+        return self.placement is not None and self.placement.uncaps
 
     @property
     def shares(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from pinfold.core.devices.devices import (
 from pinfold.planning.fake_cgroups import Faults
 from pinfold.ports.devices import DevicePluginError
 from pinfold.ports.errors import PortError
+from pinfold.ports.kubernetes import NotFoundError
 from pinfold.ports.podresources import NO_DEVICES, Devices, PodDevices, PodName
 
 
@@ -143,3 +145,30 @@ class FakeKubeletDevices:
         await asyncio.sleep(min(self.delay, within))
         if self.delay > within:
             raise PortError(f"no answer within {within:g} s")
+
+
+class FakePodSource:
+    """The :class:`pinfold.node.nri.kubelet_specs.PodSource` of a cluster in memory.
+
+    ``delay`` is how long an answer takes, in seconds; ``asked`` are the names asked for.
+    """
+
+    def __init__(self) -> None:
+        self.pods: dict[PodName, Mapping[str, Any]] = {}
+        self.delay = 0.0
+        self.faults = Faults()
+        self.asked: list[str] = []
+
+    def put(self, manifest: Mapping[str, Any]) -> None:
+        """Have a pod, in the namespace ``default``."""
+        self.pods["default", manifest["metadata"]["name"]] = manifest
+
+    async def get_pod(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """See :class:`pinfold.node.nri.kubelet_specs.PodSource`."""
+        self.asked.append(name)
+        if self.faults.due():
+            raise PortError("the API server does not answer", "injected")
+        await asyncio.sleep(self.delay)
+        if (namespace, name) not in self.pods:
+            raise NotFoundError(f"pods {name!r} not found", status=404)
+        return self.pods[namespace, name]

@@ -57,7 +57,8 @@ class Limits(Struct, frozen=True):
 class Placement(Struct, frozen=True):
     """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
 
-    With ``mixed`` it runs on its own CPUs and in the shared pool besides, as that is from now on.
+    With ``mixed`` it runs on its own CPUs and in the shared pool besides, as that is from now on;
+    with ``pooled`` others of its pod run on its own CPUs, too.
     One without CPUs of its own that is ``idle`` is on the idle side: it runs in the shared pool and
     on what is lent (:meth:`Cgroups.lend`), and there only while nobody else wants to.
     ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
@@ -76,6 +77,12 @@ class Placement(Struct, frozen=True):
     frozen: bool = False
     mixed: bool = False
     idle: bool = False
+    pooled: bool = False
+
+    @property
+    def uncaps(self) -> bool:
+        """Whether a CPU quota would only hold it back: nobody else runs on its CPUs."""
+        return self.cpus is not None and not self.pooled
 
     @property
     def borrows(self) -> bool:

@@ -93,7 +93,8 @@ class PluginEvents:
         self, pods: Sequence[PodSandbox], containers: Sequence[Container]
     ) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
-        devices = await self._containers.devices_of_new(pods, containers)
+        await self._containers.inquiries.read_new(pods, containers)
+        devices = await self._containers.inquiries.devices_of_new(pods, containers)
         async with self._books.change() as draft:
             # Who is not shown has yet to be made, or never will be.
             shown = {one.id for one in containers}
@@ -164,7 +165,8 @@ class PluginEvents:
     async def _create(self, pod: PodSandbox, container: Container) -> ContainerAdjustment:
         books, pods = self._books, self._pods
         self._room.refuse_again(pod, container)
-        devices = await self._containers.devices_of(pod, container)
+        await self._containers.inquiries.read(pod)
+        devices = await self._containers.inquiries.devices_of(pod, container)
         async with books.change() as draft:
             await draft.look_at_cpus()
             runtime_pod = pods.put(pod)
@@ -199,7 +201,8 @@ class PluginEvents:
             del self._creating[key]
         if self._table.id_of(key) == container.id:
             return
-        devices = await self._containers.devices_of(pod, container)
+        await self._containers.inquiries.read(pod)
+        devices = await self._containers.inquiries.devices_of(pod, container)
         async with self._books.change() as draft:
             if self._table.id_of(key) != container.id:
                 runtime_pod = self._pods.put(pod)
@@ -278,10 +281,12 @@ class PluginEvents:
         changed = replace(container, resources=container.resources.changed_by(wanted))
         if not self._is_known(key, container):
             return ()
+        if wanted.changes_requests and pods.bubble_of(pod.uid):
+            await self._resizes.refuse_in_bubble(pod, container, changed)
         resizes = wanted.changes_requests and self._resizes.is_one(pods.by_uid[pod.uid], changed)
         if resizes:
             self._resizes.refuse_again(pod, changed)
-        devices = await self._containers.devices_of(pod, changed)
+        devices = await self._containers.inquiries.devices_of(pod, changed)
         if resizes:
             await self._resizes.resize(pod, changed, devices)
         async with books.change() as draft:
@@ -362,7 +367,8 @@ class PluginEvents:
                 return
             if self._table.id_of(key) not in {None, container.id}:
                 return  # its next attempt is there
-            if runtime_pod.containers.keys() <= {container.name}:
+            is_last = runtime_pod.containers.keys() <= {container.name}
+            if is_last and not self._pods.bubble_of(pod.uid):
                 await self._containers.forget(draft, active)
             else:
                 await self._containers.forget_container(draft, active, container.name)

@@ -103,7 +103,13 @@ class KubeletContainers:
     ) -> Placement:
         """Where a container belongs; its limits are the runtime's affair."""
         del pod, container
-        return Placement(cpus=where.cpus, mems=where.mems, frozen=where.frozen, mixed=where.mixed)
+        return Placement(
+            cpus=where.cpus,
+            mems=where.mems,
+            frozen=where.frozen,
+            mixed=where.mixed,
+            pooled=where.pooled,
+        )
 
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
         """See a container that runs placed; the runtime's record follows.

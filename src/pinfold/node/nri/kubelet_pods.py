@@ -13,15 +13,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.admission.admission import POOL_EMPTY, NodeState
-from pinfold.admission.container import decide_container, keeps_memory
+from pinfold.admission.container import decide_container, decide_whole, keeps_memory
 from pinfold.admission.decision import Decision
+from pinfold.admission.pod_level import has_pod_scope
 from pinfold.admission.settling import recount, release
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.memory.memory import remove_container
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.resize import resized
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS, annotation_problems
-from pinfold.core.pod.pod import Pod, QOSClass, guaranteed_cpus
+from pinfold.core.pod.pod import Pod, QOSClass
+from pinfold.core.pod.pod_level import takes_part
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
@@ -30,6 +32,7 @@ from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.held import as_held
 from pinfold.node.moves.room import MadeRoom
+from pinfold.node.nri.kubelet_specs import ORDINARY, PodSpec, spec_of
 from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
@@ -62,10 +65,64 @@ class KubeletPods:
         known, active = self.by_uid, self._books.view.pods.active
         self.by_uid = {
             one.uid: RuntimePod(
-                one, known[one.uid].containers if one.uid in known.keys() & active.keys() else {}
+                one,
+                known[one.uid].containers if one.uid in known.keys() & active.keys() else {},
+                spec=self._known_spec(one),
             )
             for one in sandboxes
         }
+
+    def learn(self, sandboxes: Iterable[PodSandbox]) -> None:
+        """Take note of pods that are new, with what the books know of their specifications."""
+        for one in sandboxes:
+            runtime_pod = self.put(one)
+            runtime_pod.spec = runtime_pod.spec or self._known_spec(one)
+
+    def _known_spec(self, sandbox: PodSandbox) -> PodSpec | None:
+        """What of a pod's specification is in the books; None: nothing is known of it.
+
+        Who owns something, and has nothing as a whole on record, asks for nothing so.
+        """
+        if (runtime_pod := self.by_uid.get(sandbox.uid)) is not None and runtime_pod.spec:
+            return runtime_pod.spec
+        active = self._books.view.pods.active.get(sandbox.uid)
+        if active is None:
+            return None
+        if active.workload.pod.has_pod_level_resources:
+            return spec_of(json.loads(active.record.manifest))
+        return ORDINARY if active.record.assignments or active.record.memory else None
+
+    def wants_spec(self, sandbox: PodSandbox) -> bool:
+        """Whether it has to be known what a pod asks for as a whole, and is not."""
+        node = self._books.view.node
+        gives = node.cpu_policy is not None or node.memory_policy is not None
+        if not (gives and node.pod_level and EXCLUSIVE_CPUS.of(sandbox.annotations, "")):
+            return False
+        runtime_pod = self.by_uid.get(sandbox.uid)
+        known = None if runtime_pod is None else runtime_pod.spec
+        return known is None and qos_of(sandbox) in (QOSClass.GUARANTEED, None)
+
+    def without_specs(self, *, has_server: bool) -> str:
+        """Why nobody can have anything as a whole on a node that gives it so; "" where one can."""
+        view = self._books.view
+        if has_server or not view.node.pod_level or view.node.cpu_policy is None:
+            return ""
+        return (
+            "the gate PodLevelResourceManagers is on, and no API server says what pods ask for as "
+            "a whole: give the agent access to one (kubeconfig), or switch the gate off"
+        )
+
+    def bubble_of(self, uid: str) -> bool:
+        """Whether a pod has CPUs or memory as a whole."""
+        state = self._books.view.state
+        return uid in state.ledger.bubbles or (
+            state.memory is not None and uid in state.memory.bubbles
+        )
+
+    def _is_whole(self, pod: Pod) -> bool:
+        """Whether a pod is decided about as a whole."""
+        node = self._books.view.node
+        return node.pod_level and takes_part(pod) and has_pod_scope(node.topology_manager)
 
     def put(self, sandbox: PodSandbox) -> RuntimePod:
         """Take note of a pod's newest sandbox."""
@@ -96,7 +153,11 @@ class KubeletPods:
         books, name = self._books, container.name
         pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
         known = state = books.view.state if state is None else state
+        if runtime_pod.spec is not None and runtime_pod.spec.problem:
+            return Decision(pod, admitted=True, notes=(runtime_pod.spec.problem,))
         state = self._rooms.seen_by(state, pod.uid)
+        if self._is_whole(pod):
+            return self._decide_whole(known, state, pod)
         moved = self._is_moved(pod.uid, name)
         has = self._runs_on(pod.uid, name) if keeps or moved else None
         if has and len(has) != self.asked(runtime_pod.sandbox, container):
@@ -124,16 +185,36 @@ class KubeletPods:
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 
+    def _decide_whole(self, known: NodeState, state: NodeState, pod: Pod) -> Decision:
+        """Decide about a pod that gets all that it has at once; who has it keeps it."""
+        view = self._books.view
+        if self.bubble_of(pod.uid):
+            return Decision(pod, admitted=True)
+        decision = decide_whole(view.node, state, pod)
+        if not decision.admitted or decision.bubble is None:
+            return decision
+        left = known.ledger.default - decision.bubble.cpus - known.offline
+        if left or (decision.bubble.cpus and not view.anybody_shares()):
+            return decision
+        return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
+
     def asked(self, sandbox: PodSandbox, container: Container) -> int:
-        """How many CPUs of its own a container is to have, by what it asks for."""
+        """How many CPUs of its own a container is to have, by what it asks for.
+
+        Of those in a bubble, or that share what is left there, it is what they have.
+        """
+        policy = self._books.view.node.cpu_policy
         owns = EXCLUSIVE_CPUS.of(sandbox.annotations, container.name)
-        if self._books.view.node.cpu_policy is None or not owns:
+        if self.bubble_of(sandbox.uid):
+            return len(self._books.view.state.ledger.cpus_of(sandbox.uid, container.name) or ())
+        if policy is None or not owns:
             return 0
         pod = self.alone(sandbox, container)
-        return guaranteed_cpus(pod, pod.containers[0])
+        one = next(one for one in pod.all_containers if one.name == container.name)
+        return 0 if self._is_whole(pod) else policy.exclusive_cpus(pod, one)
 
     def alone(self, sandbox: PodSandbox, container: Container) -> Pod:
-        """A pod as if this were its only container."""
+        """A pod as if this were its only container, where nobody says which others it has."""
         return self._workload(sandbox, {container.name: container}).pod
 
     def keeps_cpus(self, sandbox: PodSandbox, container: Container) -> CPUSet | None:
@@ -154,7 +235,11 @@ class KubeletPods:
 
     def is_to_be_aligned(self, sandbox: PodSandbox, container: Container) -> bool:
         """Whether a container is to get CPUs or memory of NUMA nodes that it does not have yet."""
-        if qos_of(sandbox) not in (QOSClass.GUARANTEED, None):
+        runtime_pod = self.by_uid.get(sandbox.uid)
+        spec = None if runtime_pod is None else runtime_pod.spec
+        if qos_of(sandbox) not in (QOSClass.GUARANTEED, None) or self.bubble_of(sandbox.uid):
+            return False
+        if spec is not None and spec.problem:
             return False
         if self.keeps_cpus(sandbox, container) is None:
             return True
@@ -162,7 +247,8 @@ class KubeletPods:
         if memory is None:
             return False
         pod = self.alone(sandbox, container)
-        return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
+        one = next(one for one in pod.all_containers if one.name == container.name)
+        return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, one)
 
     def _ledger_after(
         self, ledger: Ledger, runtime_pod: RuntimePod, decision: Decision, name: str
@@ -191,19 +277,24 @@ class KubeletPods:
     ) -> None:
         """Draft what a decision leads to."""
         state, name = self._books.view.state, container.name
+        if self._is_whole(decision.pod):
+            state = state if decision.bubble is None else _with_bubble(state, decision)
+            containers = {**runtime_pod.containers, name: container}
+            return self._draft(draft, runtime_pod, containers, state)
         ledger = self._ledger_after(state.ledger, runtime_pod, decision, name)
         memory = decision.memory_state
         if memory is None and state.memory is not None:
             memory = remove_container(state.memory, runtime_pod.sandbox.uid, name)
         state = replace(state, ledger=ledger, memory=memory)
-        self._draft(draft, runtime_pod, {**runtime_pod.containers, name: container}, state)
+        return self._draft(draft, runtime_pod, {**runtime_pod.containers, name: container}, state)
 
     def drop(self, draft: Draft, runtime_pod: RuntimePod, name: str) -> None:
-        """Draft that a container is forgotten."""
+        """Draft that a container is forgotten; of a bubble it gives nothing back."""
         containers = {other: one for other, one in runtime_pod.containers.items() if other != name}
         state, uid = self._books.view.state, runtime_pod.sandbox.uid
-        memory = None if state.memory is None else remove_container(state.memory, uid, name)
-        state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
+        if not self.bubble_of(uid):
+            memory = None if state.memory is None else remove_container(state.memory, uid, name)
+            state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
         self._draft(draft, runtime_pod, containers, state)
 
     def _draft(
@@ -215,7 +306,7 @@ class KubeletPods:
     ) -> None:
         pods, uid = self._books.view.pods, runtime_pod.sandbox.uid
         active = draft.pod(uid)
-        manifest = _manifest(runtime_pod.sandbox, containers, runtime_pod.ran_shared)
+        manifest = self._manifest(runtime_pod.sandbox, containers, runtime_pod.ran_shared)
         workload = self._parse(manifest)
         before = None if active is None else active.workload.pod
         state = recount(after, before, workload.pod)
@@ -245,7 +336,7 @@ class KubeletPods:
         text = f"{decision.reason}: {decision.message}"
         failed = replace(
             self._new_record(runtime_pod, {}),
-            manifest=_manifest(runtime_pod.sandbox, runtime_pod.containers),
+            manifest=self._manifest(runtime_pod.sandbox, runtime_pod.containers),
             phase=PodPhase.REJECTED,
             reason=decision.reason,
             message=decision.message,
@@ -296,19 +387,27 @@ class KubeletPods:
             uid=runtime_pod.sandbox.uid,
             namespace=runtime_pod.sandbox.namespace,
             name=runtime_pod.sandbox.name,
-            manifest=_manifest(runtime_pod.sandbox, containers),
+            manifest=self._manifest(runtime_pod.sandbox, containers),
             phase=PodPhase.RUNNING,
             source=SOURCE,
             admitted_at=self._books.observers.clock(),
         )
 
     def _workload(self, sandbox: PodSandbox, containers: Mapping[str, Container]) -> Workload:
-        return self._parse(_manifest(sandbox, containers))
+        return self._parse(self._manifest(sandbox, containers))
+
+    def _manifest(
+        self,
+        sandbox: PodSandbox,
+        containers: Mapping[str, Container],
+        ran_shared: Mapping[str, float] = NOTHING,
+    ) -> str:
+        known = self.by_uid.get(sandbox.uid)
+        spec = None if known is None else known.spec
+        return json.dumps(pod_manifest(sandbox, containers.values(), ran_shared, spec))
 
 
-def _manifest(
-    sandbox: PodSandbox,
-    containers: Mapping[str, Container],
-    ran_shared: Mapping[str, float] = NOTHING,
-) -> str:
-    return json.dumps(pod_manifest(sandbox, containers.values(), ran_shared))
+def _with_bubble(state: NodeState, decision: Decision) -> NodeState:
+    """The state once a pod has what was decided that it has as a whole."""
+    memory = state.memory if decision.memory_state is None else decision.memory_state
+    return replace(state, ledger=state.ledger.apply(decision.changes), memory=memory)

@@ -16,8 +16,8 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
+from pinfold.node.nri.inquiries import Inquiries
 from pinfold.node.nri.kubelet_containers import KubeletContainers
-from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
 from pinfold.node.recorded_cpusets import NO_CAP, RecordedCpusets
@@ -35,7 +35,7 @@ class ContainerLifecycle:
         pods: the pods' part of it.
         table: what the runtime has told.
         on_record: what the runtime has on record.
-        devices: the kubelet, which knows the pods' devices.
+        inquiries: what is asked of others about pods.
     """
 
     def __init__(
@@ -44,24 +44,15 @@ class ContainerLifecycle:
         pods: KubeletPods,
         table: KubeletContainers,
         on_record: RecordedCpusets,
-        devices: KubeletDevices,
+        inquiries: Inquiries,
     ) -> None:
         self.books = books
         self.pods = pods
         self.table = table
         self.on_record = on_record
         self.cgroups = table.cgroups
-        self.devices = devices
+        self.inquiries = inquiries
         self._warned = False
-
-    async def devices_of(self, pod: PodSandbox, container: Container) -> PodDevices:
-        """The devices of a pod, as far as they matter to a container that is to be decided about.
-
-        A kubelet may take its time, so the lock is not to be held.
-        """
-        if not self.pods.is_to_be_aligned(pod, container):
-            return NO_DEVICES
-        return await self.devices.of_pod(pod.namespace, pod.name)
 
     def placement(self, uid: str, name: str) -> Placement:
         """Where a container belongs; who has lost all of its CPUs shares, and is told so.
@@ -82,7 +73,7 @@ class ContainerLifecycle:
         return Resources(
             cpus=str(placement.within(self.books.view.pool)),
             mems=str(placement.mems or ""),
-            cpu_quota=None if placement.cpus is None else NO_CAP,
+            cpu_quota=NO_CAP if placement.uncaps else None,
         )
 
     def note(
@@ -230,20 +221,6 @@ class ContainerLifecycle:
             # What it had is free all the same.
             self.books.observers.report(active.name, f"container {name}: {error}")
 
-    async def devices_of_new(
-        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
-    ) -> Mapping[PodName, PodDevices]:
-        """The devices of pods, where one of these containers has yet to be decided about."""
-        by_sandbox = {pod.id: pod for pod in pods}
-        if any(
-            (pod := by_sandbox.get(one.sandbox_id)) is not None
-            and one.state is not ContainerState.STOPPED
-            and self.pods.is_to_be_aligned(pod, one)
-            for one in containers
-        ):
-            return await self.devices.of_all()
-        return {}
-
     async def synchronize(
         self,
         draft: Draft,
@@ -281,6 +258,8 @@ class ContainerLifecycle:
             if (active := books.view.pods.active.get(runtime_pod.sandbox.uid)) is not None:
                 runtime_pod.ran_shared = ran_shared(active.workload.pod.annotations)
         there = {runtime_pod.sandbox.uid for runtime_pod, _ in shown}
+        # A bubble goes with its sandbox, whether a container is there just now or not.
+        there |= {uid for uid in self.pods.by_uid if self.pods.bubble_of(uid)}
         for uid in books.view.pods.active.keys() - there:
             await self.forget(draft, books.view.pods.active[uid])
         for runtime_pod, one in told:

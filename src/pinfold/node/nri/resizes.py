@@ -20,9 +20,16 @@ from typing import Final, NoReturn
 from msgspec import Struct
 
 from pinfold.core.moves.owners import Owner
-from pinfold.core.moves.resize import NOT_ALLOCATED, ResizeDecision
+from pinfold.core.moves.resize import (
+    INCONSISTENT,
+    NOT_ALLOCATED,
+    ResizeDecision,
+    keeps_its_part,
+)
 from pinfold.core.moves.steps import Wait
+from pinfold.core.pod.cgroup_values import shares_to_milli_cpu
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.documents.history import Resized
 from pinfold.node.draft import Draft
 from pinfold.node.moves.infeasible import Infeasible
 from pinfold.node.moves.mover import Mover
@@ -98,6 +105,27 @@ class KubeletResizes:
             and _same(one.view, self._books.view)
         ):
             raise RefusedError(one.text)
+
+    async def refuse_in_bubble(self, pod: PodSandbox, before: Container, after: Container) -> None:
+        """Refuse what would change a container of a pod that has its resources as a whole.
+
+        Raises:
+            RefusedError: it would.
+        """
+        if after.resources == before.resources:
+            return
+        asked = Resized(
+            container=after.name,
+            cpus=shares_to_milli_cpu(after.resources.cpu_shares or 0) / 1000,
+            before=(cpus := str(self._books.view.state.ledger.cpus_of(pod.uid, after.name) or "")),
+            after=cpus,
+            reason=INCONSISTENT,
+            message=keeps_its_part(after.name),
+        )
+        async with self._books.change() as draft:
+            runtime_pod = self._pods.by_uid[pod.uid]
+            await self._note(draft, runtime_pod, Owner(pod.uid, after.name), asked)
+        raise RefusedError(f"{asked.reason}: {asked.message}")
 
     async def resize(self, pod: PodSandbox, container: Container, devices: PodDevices) -> None:
         """Have a container get as many CPUs as it asks for; returns in time for an answer.
@@ -205,19 +233,26 @@ class KubeletResizes:
         Raises:
             RefusedError: always.
         """
-        books, owner = self._books, decision.owner
-        text = f"{decision.reason}: {decision.message}"
-        active = books.view.pods.active
+        owner, text = decision.owner, f"{decision.reason}: {decision.message}"
+        active = self._books.view.pods.active
         self._in_vain = {one: it for one, it in self._in_vain.items() if one.pod_uid in active}
         document = resized_document(Answered(runtime_pod.name, asked, decision))
+        await self._note(draft, runtime_pod, owner, document)
+        self._in_vain[ContainerKey(*owner)] = _InVain(asked, text, self._books.view)
+        raise RefusedError(text)
+
+    async def _note(
+        self, draft: Draft, runtime_pod: RuntimePod, owner: Owner, document: Resized
+    ) -> None:
+        """Write an infeasible resize down, unless that was done a short time ago."""
+        report = self._books.observers.report
         if self._infeasible.note(draft, owner, runtime_pod.name, document):
             try:
                 await draft.write()
             except PortError as error:
-                books.observers.report(runtime_pod.name, str(error))
-            books.observers.report(runtime_pod.name, f"container {owner.container}: {text}")
-        self._in_vain[ContainerKey(*owner)] = _InVain(asked, text, books.view)
-        raise RefusedError(text)
+                report(runtime_pod.name, str(error))
+            text = f"{document.reason}: {document.message}"
+            report(runtime_pod.name, f"container {owner.container}: {text}")
 
     # ---------------------------------------------------------------------------- what is left
 
@@ -245,7 +280,7 @@ class KubeletResizes:
         known = key in self._in_vain
         try:
             self.refuse_again(runtime_pod.sandbox, container)
-            devices = await self._containers.devices_of(runtime_pod.sandbox, container)
+            devices = await self._containers.inquiries.devices_of(runtime_pod.sandbox, container)
             async with self._books.change() as draft:
                 if self._books.view.move is not None:
                     return

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from pinfold.core.pod.cgroup_values import quota_to_milli_cpu, shares_to_milli_cpu
 from pinfold.core.pod.pod import QOSClass
+from pinfold.node.nri.kubelet_specs import PodSpec
 from pinfold.ports.nri import Container, ContainerState, PodSandbox
 
 _KUBEPODS: Final = re.compile(r"kubepods(?:[-/](?:kubepods-)?(burstable|besteffort)(?![a-z]))?")
@@ -40,6 +41,8 @@ class RuntimePod(Struct):
     containers: dict[str, Container] = field(default_factory=dict)
     ran_shared: dict[str, float] = field(default_factory=dict)
     """How many seconds an owner ran before anybody gave it its CPUs."""
+    spec: PodSpec | None = None
+    """What is known of its specification; None: nobody was asked so far."""
 
     @property
     def name(self) -> str:
@@ -121,8 +124,13 @@ def pod_manifest(
     pod: PodSandbox,
     containers: Iterable[Container],
     ran_shared: Mapping[str, float] = NOTHING,
+    spec: PodSpec | None = None,
 ) -> Mapping[str, Any]:
-    """A Pod object of what the runtime shows; enough to decide by, and to go on from later."""
+    """A Pod object of what the runtime shows; enough to decide by, and to go on from later.
+
+    One that has resources of its own is what its specification says, with all of its containers,
+    and those that nobody specified, such as ephemeral ones.
+    """
     qos = qos_of(pod)
     before = {f"{RAN_SHARED}/{name}": f"{seconds:.2f}" for name, seconds in ran_shared.items()}
     return {
@@ -138,8 +146,16 @@ def pod_manifest(
             "containers": [
                 {"name": one.name, "resources": container_resources(one, qos)} for one in containers
             ]
-        },
+        }
+        if spec is None or spec.whole is None
+        else _with_others(spec.whole, [one.name for one in containers]),
     }
+
+
+def _with_others(whole: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    known = {one["name"] for kind in ("initContainers", "containers") for one in whole[kind]}
+    others = [{"name": name} for name in names if name not in known]
+    return {**whole, "containers": [*whole["containers"], *others]}
 
 
 def _without_ours(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -261,4 +261,5 @@ class PodContainers:
             ),
             frozen=where.frozen,
             mixed=where.mixed,
+            pooled=where.pooled,
         )

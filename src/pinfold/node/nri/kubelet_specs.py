@@ -1,0 +1,144 @@
+"""The specifications of a kubelet's pods, for what a runtime does not show of them.
+
+That is what a pod asks for as a whole (``spec.resources``), and which of its containers begin
+before the others.  The API server is asked once for each pod, before its first container; who
+cannot be read shares, for it may be of those whose containers own nothing by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.ports.errors import PortError
+from pinfold.ports.figures import Figure
+from pinfold.ports.nri import PodSandbox
+
+LIMIT: Final = 0.6
+"""Seconds that an API server has for an answer: a runtime drops a plugin that takes two (NRI)."""
+
+AT_ONCE: Final = 16
+"""Pods that are asked for at a time."""
+
+_SOURCE: Final = "kubernetes.io/config.source"
+"""From where a kubelet has a pod, in the annotations of its sandbox."""
+
+_FIELDS: Final = ("name", "resources", "restartPolicy")
+
+
+class PodSource(Protocol):
+    """An API server."""
+
+    async def get_pod(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """A pod, as the server has it; raises PortError."""
+
+
+class PodSpec(Struct, frozen=True):
+    """What is known of a pod's specification.
+
+    ``whole`` are its resources and its containers', in the API's fields, where it has resources of
+    its own; None: it has none.  ``problem`` says why nothing is known, "" where it is.
+    """
+
+    whole: Mapping[str, Any] | None = None
+    problem: str = ""
+
+
+ORDINARY: Final = PodSpec()
+"""A pod without resources of its own."""
+
+
+def spec_of(manifest: Mapping[str, Any]) -> PodSpec:
+    """What a Pod object says.
+
+    Raises:
+        PodError: it is no pod.
+    """
+    if not pod_from_api(manifest).has_pod_level_resources:
+        return ORDINARY
+    spec = manifest["spec"]
+    kept: dict[str, Any] = {"resources": spec["resources"]}
+    for kind in ("initContainers", "containers"):
+        kept[kind] = [
+            {name: one[name] for name in _FIELDS if name in one} for one in spec.get(kind) or ()
+        ]
+    return PodSpec(kept)
+
+
+class KubeletSpecs:
+    """Asks an API server for pods.
+
+    Args:
+        source: the server; None: nobody is asked, and pods are what the runtime shows.
+        report: told why there is no answer (pod as ``namespace/name``).
+        limit: seconds that an answer may take.
+    """
+
+    def __init__(
+        self,
+        source: PodSource | None,
+        report: Callable[[str | None, str], None],
+        *,
+        limit: float = LIMIT,
+    ) -> None:
+        self._source = source
+        self._report = report
+        self._limit = limit
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.asked = 0
+        self.unread = 0
+        self.problem = ""
+        """Why the last pod could not be read; "" when it could."""
+
+    def is_known_of(self, pod: PodSandbox) -> bool:
+        """Whether the server can have a pod: it may have none of those from files or elsewhere."""
+        return self._source is not None and pod.annotations.get(_SOURCE, "api") == "api"
+
+    async def of_pod(self, pod: PodSandbox) -> PodSpec:
+        """What the server says of a pod."""
+        if self._source is None or not self.is_known_of(pod):
+            return ORDINARY
+        self.asked += 1
+        try:
+            async with asyncio.timeout(self._limit), self._slots:
+                manifest = await self._source.get_pod(pod.namespace, pod.name)
+            spec = _checked(pod, manifest)
+        except (PortError, PodError, TimeoutError) as error:
+            no_answer = f"no answer within {self._limit:g} s"
+            problem = no_answer if isinstance(error, TimeoutError) else str(error)
+            self.unread += 1
+            self.problem = problem
+            self._report(
+                pod.full_name,
+                "it shares its CPUs, as its specification could not be read, which says what it "
+                f"asks for as a whole: {problem}",
+            )
+            return PodSpec(problem=problem)
+        self.problem = ""
+        return spec
+
+    def figures(self) -> Iterator[Figure]:
+        """What the metrics tell of it."""
+        yield Figure(
+            "pinfold_pod_specifications_requests",
+            "Questions to the API server for specifications of pods.",
+            self.asked,
+        )
+        yield Figure(
+            "pinfold_pod_specifications_unread",
+            "Specifications of pods that could not be read, so that the pods share.",
+            self.unread,
+        )
+
+
+def _checked(pod: PodSandbox, manifest: Mapping[str, Any]) -> PodSpec:
+    """What an answer says; raises PodError where it is about another pod, or about none."""
+    spec = spec_of(manifest)
+    uid = manifest["metadata"].get("uid")
+    if uid != pod.uid:
+        raise PodError("metadata.uid", f"{uid}: the API server has another pod of that name")
+    return spec
