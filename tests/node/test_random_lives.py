@@ -1,6 +1,7 @@
 """Random lives of a whole node: nobody is ever where another one owns, and nothing is lost.
 
-Pods come and go, are resized and moved; some are mixed, alone on their cores, or on isolated CPUs;
+Pods come and go, are resized and moved; some are mixed, alone on their cores, on isolated CPUs, or
+have CPUs and memory as a whole;
 CPUs go offline, ports fail, and the agent dies at any call.  The kernel looks at itself after each
 effect (:class:`WatchedCgroups`), and knows nothing of records and plans.
 """
@@ -25,6 +26,7 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions, IsolatedCPUs, OwnPolicies, SMTIsolate
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import MoveError, Owner
+from pinfold.core.pod.api import PodError
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import BusyError
@@ -37,6 +39,7 @@ from tests.scenes.mortal_harness import MortalHarness, until_dead
 from tests.scenes.random_pods import again, comes_to_rest
 from tests.scenes.random_pods import operate as operate_pods
 from tests.scenes.watched_cgroups import WatchedCgroups
+from tests.scenes.whole_pods import BY_CONTAINER, WHOLE, WHOLE_MEMORY, whole_pod
 
 SAID = (PortError, NameTakenError, UnknownPodError, BusyError, MoveError)
 """What may be said to whoever asks for something."""
@@ -75,6 +78,22 @@ LOANS: Final = (
     st.tuples(st.just("lapse"), st.none(), st.none()),
     st.tuples(st.just("admit"), PODS, st.just(("",))),
 )
+WHOLES: Final = (
+    *[
+        st.tuples(
+            st.just("whole"),
+            PODS,
+            st.tuples(
+                st.sampled_from(["2", "3", "4", "6", "1500m"]),
+                st.sampled_from([(), ("1",), ("2",), ("1", "1"), ("500m",), ("4",)]),
+                st.integers(0, 2),
+                st.sampled_from([(), ("",), ("1",), ("2", ""), ("4",)]),
+                st.sampled_from([(), ("",), ("1",)]),
+            ),
+        )
+        for _ in range(4)
+    ],
+)
 LENDERS: Final = ("uid-p0", "uid-p1", "uid-p2")
 VALUES = {"isolated-cpus": "require", "scale-down-grace-period": "3"}
 
@@ -84,6 +103,16 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
         pod = manifest(f"p{what}", *how)
         pod["metadata"]["annotations"] = {f"{kind}.pinfold.dev/pod": VALUES.get(kind, "true")}
         await node.admit(pod, wait=False)
+    elif kind == "whole":
+        budget, own, shared, init, sidecars = how
+        if not (own or shared):
+            shared = 1
+        pod = whole_pod(
+            f"p{what}", budget, *own, shared=shared, init=init, sidecars=sidecars, memory="1200Mi"
+        )
+        pod["metadata"]["annotations"] = {"lend-cpus.pinfold.dev/pod": "8"}
+        with contextlib.suppress(PodError):  # it gives its containers more than it asks for
+            await node.admit(pod, wait=False)
     elif kind == "resize":
         # One that owns CPUs, mostly.
         owners = sorted(node.books.view.state.ledger.assignments) or [f"uid-p{what}"]
@@ -112,7 +141,14 @@ async def all_go(node: Harness) -> None:
     node.check()
     ledger = node.books.view.state.ledger
     assert (ledger.default, ledger.idle) == (ledger.limits.pool, {})
-    assert ledger.assignments == {}
+    assert (ledger.assignments, ledger.bubbles) == ({}, {})
+    memory = node.books.view.state.memory
+    if memory is not None:
+        assert (memory.assignments, memory.bubbles) == ({}, {})
+        tables = [
+            one for each in memory.machine.values() for one in (each.memory_map or {}).values()
+        ]
+        assert all(table is not None and table.reserved == 0 for table in tables)
     assert not any(node.books.view.state.requested.values())
     assert node.cgroups.groups == {}
 
@@ -148,6 +184,7 @@ class Whole(MortalHarness):
         if self.settings.idle_side:
             self.watched.lenders = set(LENDERS)
             self.guardian = FakeGuardian(self.cgroups.take_back, lambda: self.lease_clock)
+        self.bubbles: dict[tuple[str, float], object] = {}
         self.arm(0, after=False)
 
     async def live(self, work: Awaitable[Any]) -> None:
@@ -180,6 +217,13 @@ class Whole(MortalHarness):
                 if Owner(uid, name) in moving:
                     continue
                 assert baseline <= has, f"{pod.name} {name} has {has} of its baseline {baseline}"
+        for uid, pod in pods.items():
+            record = pod.record
+            whole = (record.bubble, record.bubble_memory, record.memory)
+            if record.bubble or record.bubble_memory:
+                # Whatever happens to others, to CPUs and to agents: it stays as it was given.
+                assert self.bubbles.setdefault((uid, record.admitted_at), whole) == whole
+                assert record.bubble.isdisjoint(view.lent)
         assert view.lent <= CPUSet.union(ledger.cpus_of_pod(uid) for uid in LENDERS)
         idle = ledger.idle_siblings
         for pid, key in self.cgroups.processes.items():
@@ -233,6 +277,26 @@ def test_loans_keep_every_invariant(
     config = replace(STATIC, cpu_manager_policy="dynamic", own=own)
     borrows = NodeSettings(backoff=0.01, idle_side=True)
     lives(operations, Whole("2s4c2t", CPUSet.parse(isolated), config, borrows, dynamic=dynamic))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.one_of(*PLAIN, *WHOLES, *WHOLES, *MOVES[3:], *LOANS, *FAULTS), min_size=20, max_size=60
+    ),
+    st.sampled_from([WHOLE, WHOLE_MEMORY, BY_CONTAINER]),
+    st.sampled_from(["best-effort", "restricted", "single-numa-node"]),
+    st.booleans(),
+)
+def test_bubbles_stay_whole(
+    operations: list[tuple[str, Any, Any]], config: NodeConfig, policy: str, makes_room: bool
+) -> None:
+    """Nobody is in a bubble but its pod, which has all of it as long as it lives, and no second."""
+    dynamic = DynamicOptions(make_room=makes_room, moves_per_hour=3600)
+    own = OwnPolicies(dynamic)
+    config = replace(config, cpu_manager_policy="dynamic", topology_manager_policy=policy, own=own)
+    borrows = NodeSettings(backoff=0.01, idle_side=True)
+    lives(operations, Whole("2s4c2t@4Gi", CPUSet(), config, borrows, dynamic=dynamic))
 
 
 def lives(operations: list[tuple[str, Any, Any]], node: Whole) -> None:

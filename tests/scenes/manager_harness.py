@@ -294,6 +294,8 @@ class Harness:
             assert state.devices.allocations.of_pod(pod.uid) == devices
             if state.memory is not None:
                 assert state.memory.assignments.get(pod.uid, {}) == pod.record.memory
+                assert state.memory.bubbles.get(pod.uid, ()) == pod.record.bubble_memory
+            assert ledger.bubbles.get(pod.uid, CPUSet()) == pod.record.bubble
             self._check_asks(pod)
         asked: Counter[str] = Counter()
         for pod in pods.values():
@@ -302,7 +304,8 @@ class Harness:
         assert min(state.requested.values(), default=0) >= 0
         assert state.devices.allocations.pods.keys() <= pods.keys()
         if state.memory is not None:
-            assert state.memory.assignments.keys() <= pods.keys()
+            assert state.memory.assignments.keys() | state.memory.bubbles.keys() <= pods.keys()
+        assert ledger.bubbles.keys() <= pods.keys()
         for uid, containers in ledger.assignments.items():
             assert uid in self.books.view.pods.active, f"leaked: {uid} {dict(containers)}"
             for cpus in containers.values():
@@ -312,6 +315,8 @@ class Harness:
             uid: dict(pod.assignments) for uid, pod in self.store.pods.items() if pod.assignments
         }
         assert recorded == {uid: dict(c) for uid, c in ledger.assignments.items()}
+        bubbles = {uid: pod.bubble for uid, pod in self.store.pods.items() if pod.bubble}
+        assert bubbles == ledger.bubbles
         assert self.store.node is None or self.store.node.default == ledger.default
 
     def _check_asks(self, pod: AdmittedPod) -> None:
@@ -323,7 +328,7 @@ class Harness:
         for container in spec.all_containers:
             name, key = container.name, pod.key(container)
             claim = pod.record.assignments.get(name)
-            if claim is not None and Owner(pod.uid, name) not in moving:
+            if claim is not None and not (pod.record.bubble or Owner(pod.uid, name) in moving):
                 asks = guaranteed_cpus(spec, container)
                 own = claim - pod.record.idle.get(name, CPUSet())
                 assert len(own) == asks, f"{key} has {own}, and asks for {asks}"

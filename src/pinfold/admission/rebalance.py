@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Final
 
@@ -14,6 +14,7 @@ from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.moves import moves_on, with_claims
 from pinfold.admission.nearness import near_places
+from pinfold.admission.pod_level import has_pod_scope
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.moves.gathering import Gathered, gather
@@ -23,7 +24,8 @@ from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions, make_room, plan_rebalance
 from pinfold.core.pod.annotations import NEVER, REBALANCE
 from pinfold.core.pod.grace import grace_of
-from pinfold.core.pod.pod import Pod, guaranteed_cpus, pod_guaranteed_cpus
+from pinfold.core.pod.pod import Pod, most_at_once
+from pinfold.core.pod.pod_level import cpu_budget
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.core.values.cpuset import CPUSet
 
@@ -87,15 +89,17 @@ def make_room_for(
     policy = _static(node)
     filled = options_of(node, state, options)
     every, places = policy.topology.cpus, near_places(node.localities, pod)
+    amount = partial(policy.exclusive_cpus, pod)
+    is_whole = policy.serves_whole(pod) and has_pod_scope(node.topology_manager)
     each = [
         (count, places.get(one.name, (0, None))[1] or every)
         for one in pod.all_containers
-        if (count := guaranteed_cpus(pod, one))
+        if not is_whole and (count := amount(one))
     ]
-    together = pod_guaranteed_cpus(pod)
+    together = cpu_budget(pod) if is_whole else most_at_once(pod, amount)
     wanted = (together, reduce(and_, (cpus for _, cpus in each), every))
     is_possible = 0 < together <= len((state.ledger.default & policy.assignable) - state.offline)
-    for seats in ([wanted], each) if is_possible else ():
+    for seats in (one for one in ([wanted], each) if one and is_possible):
         try:
             found = _room(policy, state, seats, filled)
         except MoveError:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from pinfold.core.pod.annotations import BORROW
 from pinfold.core.pod.isolation_levels import isolation_levels, pod_has_exclusive_cpus
 from pinfold.core.pod.pod import Container, QOSClass, guaranteed_cpus
-from pinfold.core.pod.pod_level import cpus_are_shared
+from pinfold.core.pod.pod_level import cpus_are_shared, exclusive_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import ContainerKey
@@ -86,8 +86,12 @@ class AdmittedPod(Struct, frozen=True):
         cpus = ledger.cpus_of(self.uid, container.name)
         if cpus is not None:
             return cpus
-        if any(container.name == init.name for init in self.workload.pod.init_containers) and (
-            guaranteed_cpus(self.workload.pod, container)
-        ):
+        pod = self.workload.pod
+        asks = (
+            exclusive_cpus(container)
+            if pod.has_pod_level_resources
+            else guaranteed_cpus(pod, container)
+        )
+        if asks and any(container.name == init.name for init in pod.init_containers):
             return ledger.cpus_of_pod(self.uid) or None
         return None

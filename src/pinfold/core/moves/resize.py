@@ -164,8 +164,7 @@ def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> 
         return _infeasible(
             ask,
             INCONSISTENT,
-            f"container {ask.container} is of a pod that asks for resources as a whole, and keeps "
-            "what it has of these; create the pod anew",
+            keeps_its_part(ask.container),
         )
     if not held or not guaranteed_cpus(ask.pod, _named(ask)):
         return _infeasible(
@@ -193,6 +192,14 @@ def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> 
         kept=provider.choice.kept,
         allocation=provider.allocation,
         affinities=admission.decisions,
+    )
+
+
+def keeps_its_part(container: str) -> str:
+    """Why a container is not resized whose pod asks for resources as a whole."""
+    return (
+        f"container {container} is of a pod that asks for resources as a whole, and keeps what it "
+        "has of these; create the pod anew"
     )
 
 
