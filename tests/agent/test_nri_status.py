@@ -39,6 +39,7 @@ def test_the_status_and_the_metrics_tell_of_the_plugin(tmp_path: Path, pod_resou
                 "unanswered": 0,
                 "problem": "",
             },
+            "podSpecifications": {"server": "", "asked": 0, "unread": 0, "problem": ""},
         }
         metrics = str(agent.client.get("/metrics")).splitlines()
         assert "pinfold_gates 0.0" in metrics
