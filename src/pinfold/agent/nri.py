@@ -35,7 +35,7 @@ from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.kubelet_room import KubeletRoom
-from pinfold.node.nri.kubelet_specs import KubeletSpecs
+from pinfold.node.nri.kubelet_specs import KubeletSpecs, without_server
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes, nobody
@@ -162,7 +162,8 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                     asked=inquiries.specs.asked,
                     unread=inquiries.specs.unread,
                     problem=inquiries.specs.problem
-                    or pods.without_specs(has_server=cluster is not None),
+                    if cluster is not None
+                    else without_server(books.view.node),
                 ),
             )
 

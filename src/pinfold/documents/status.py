@@ -170,12 +170,12 @@ class KubeletPodResources(Record, frozen=True, kw_only=True):
 class PodSpecifications(Record, frozen=True, kw_only=True):
     """Questions to the API server, for what pods ask for as a whole."""
 
-    server: str
+    server: str = ""
     """The API server; empty: there is none."""
-    asked: int
-    unread: int
+    asked: int = 0
+    unread: int = 0
     """Pods that share, as their specification could not be read."""
-    problem: str
+    problem: str = ""
 
 
 class Gates(Record, frozen=True, kw_only=True):
@@ -202,7 +202,7 @@ class NRI(Record, frozen=True, kw_only=True, rename="camel"):
     """Containers of which the runtime has other CPUs on record than they have."""
     gates: Gates = Gates()
     kubelet_pod_resources: KubeletPodResources
-    pod_specifications: PodSpecifications
+    pod_specifications: PodSpecifications = PodSpecifications()
 
 
 class Events(Record, frozen=True, kw_only=True):

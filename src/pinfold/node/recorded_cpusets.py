@@ -39,6 +39,11 @@ PATIENCE: Final = 1.0
 """Seconds before a runtime that did not answer is asked again."""
 
 
+def is_uncapped(placement: Placement | None) -> bool:
+    """Whether who is placed so needs no CPU quota: nobody else runs on its CPUs."""
+    return placement is not None and placement.cpus is not None and not placement.pooled
+
+
 class _Entry(Struct, frozen=True):
     """A container's id, where it is placed, and what is on record for it.
 
@@ -54,7 +59,7 @@ class _Entry(Struct, frozen=True):
 
     @property
     def owns(self) -> bool:
-        return self.placement is not None and self.placement.uncaps
+        return is_uncapped(self.placement)
 
     @property
     def shares(self) -> bool:

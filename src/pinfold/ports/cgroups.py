@@ -58,12 +58,10 @@ class Placement(Struct, frozen=True):
     """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
 
     With ``mixed`` it runs on its own CPUs and in the shared pool besides, as that is from now on;
-    with ``pooled`` others of its pod run on its own CPUs, too.
-    One without CPUs of its own that is ``idle`` is on the idle side: it runs in the shared pool and
-    on what is lent (:meth:`Cgroups.lend`), and there only while nobody else wants to.
-    ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
-    ``frozen`` has a place and does not run; where nothing can be frozen, that is told as not
-    granted.
+    with ``pooled`` others of its pod do on its own.  One without CPUs of its own that is ``idle``
+    is on the idle side: in the shared pool and on what is lent (:meth:`Cgroups.lend`), there only
+    while nobody else wants to.  ``partition`` is wished for an exclusive set, and may not be
+    granted; what is ``frozen`` does not run, or where nothing can be, that is told as not granted.
 
     ``mems`` are the NUMA nodes that new memory comes from.  Of a container that runs they are never
     made fewer by a placement, but by :meth:`Cgroups.migrate`; made more, no memory moves.
@@ -78,11 +76,6 @@ class Placement(Struct, frozen=True):
     mixed: bool = False
     idle: bool = False
     pooled: bool = False
-
-    @property
-    def uncaps(self) -> bool:
-        """Whether a CPU quota would only hold it back: nobody else runs on its CPUs."""
-        return self.cpus is not None and not self.pooled
 
     @property
     def borrows(self) -> bool:

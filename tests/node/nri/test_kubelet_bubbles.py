@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.nri.kubelet_specs import without_server
 from pinfold.planning.fake_nri import FakeContainer
 from pinfold.ports.nri import PodSandbox, RefusedError, Resources
 from tests.scenes.kubelet_node import Node
@@ -203,8 +204,8 @@ def test_without_a_server_the_runtime_is_believed_and_the_status_says_so() -> No
         await begin(node, "c0")
         assert node.kernel() == {"app/c0": "2-3"}
         assert node.api.asked == []
-        assert "no API server says" in node.pods.without_specs(has_server=False)
-        assert node.pods.without_specs(has_server=True) == ""
+        assert "no API server says" in without_server(node.books.view.node)
+        assert without_server(replace(node.books.view.node, pod_level=False)) == ""
 
     run(tale, has_server=False)
 

@@ -32,7 +32,7 @@ from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.held import as_held
 from pinfold.node.moves.room import MadeRoom
-from pinfold.node.nri.kubelet_specs import ORDINARY, PodSpec, spec_of
+from pinfold.node.nri.kubelet_specs import gives_whole, recorded_spec
 from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
@@ -62,12 +62,14 @@ class KubeletPods:
 
     def show(self, sandboxes: Iterable[PodSandbox]) -> None:
         """Take note of all pods that there are; what is known of their containers stays."""
+        sandboxes = list(sandboxes)
+        self.learn(sandboxes)
         known, active = self.by_uid, self._books.view.pods.active
         self.by_uid = {
             one.uid: RuntimePod(
                 one,
                 known[one.uid].containers if one.uid in known.keys() & active.keys() else {},
-                spec=self._known_spec(one),
+                spec=known[one.uid].spec if one.uid in known else None,
             )
             for one in sandboxes
         }
@@ -76,41 +78,15 @@ class KubeletPods:
         """Take note of pods that are new, with what the books know of their specifications."""
         for one in sandboxes:
             runtime_pod = self.put(one)
-            runtime_pod.spec = runtime_pod.spec or self._known_spec(one)
-
-    def _known_spec(self, sandbox: PodSandbox) -> PodSpec | None:
-        """What of a pod's specification is in the books; None: nothing is known of it.
-
-        Who owns something, and has nothing as a whole on record, asks for nothing so.
-        """
-        if (runtime_pod := self.by_uid.get(sandbox.uid)) is not None and runtime_pod.spec:
-            return runtime_pod.spec
-        active = self._books.view.pods.active.get(sandbox.uid)
-        if active is None:
-            return None
-        if active.workload.pod.has_pod_level_resources:
-            return spec_of(json.loads(active.record.manifest))
-        return ORDINARY if active.record.assignments or active.record.memory else None
+            runtime_pod.spec = runtime_pod.spec or recorded_spec(self._books.view, one.uid)
 
     def wants_spec(self, sandbox: PodSandbox) -> bool:
         """Whether it has to be known what a pod asks for as a whole, and is not."""
-        node = self._books.view.node
-        gives = node.cpu_policy is not None or node.memory_policy is not None
-        if not (gives and node.pod_level and EXCLUSIVE_CPUS.of(sandbox.annotations, "")):
-            return False
         runtime_pod = self.by_uid.get(sandbox.uid)
         known = None if runtime_pod is None else runtime_pod.spec
-        return known is None and qos_of(sandbox) in (QOSClass.GUARANTEED, None)
-
-    def without_specs(self, *, has_server: bool) -> str:
-        """Why nobody can have anything as a whole on a node that gives it so; "" where one can."""
-        view = self._books.view
-        if has_server or not view.node.pod_level or view.node.cpu_policy is None:
-            return ""
-        return (
-            "the gate PodLevelResourceManagers is on, and no API server says what pods ask for as "
-            "a whole: give the agent access to one (kubeconfig), or switch the gate off"
-        )
+        may_own = qos_of(sandbox) in (QOSClass.GUARANTEED, None)
+        owns = may_own and EXCLUSIVE_CPUS.of(sandbox.annotations, "")
+        return known is None and bool(owns) and gives_whole(self._books.view.node)
 
     def bubble_of(self, uid: str) -> bool:
         """Whether a pod has CPUs or memory as a whole."""

@@ -8,12 +8,15 @@ cannot be read shares, for it may be of those whose containers own nothing by th
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
+from pinfold.admission.admission import Node
 from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.node.view import View
 from pinfold.ports.errors import PortError
 from pinfold.ports.figures import Figure
 from pinfold.ports.nri import PodSandbox
@@ -67,6 +70,34 @@ def spec_of(manifest: Mapping[str, Any]) -> PodSpec:
             {name: one[name] for name in _FIELDS if name in one} for one in spec.get(kind) or ()
         ]
     return PodSpec(kept)
+
+
+def gives_whole(node: Node) -> bool:
+    """Whether a node gives anything to pods by what they ask for as a whole."""
+    return node.pod_level and (node.cpu_policy is not None or node.memory_policy is not None)
+
+
+def recorded_spec(view: View, uid: str) -> PodSpec | None:
+    """What of a pod's specification is in the books; None: nothing is known of it.
+
+    Who owns something, and has nothing as a whole on record, asks for nothing so.
+    """
+    active = view.pods.active.get(uid)
+    if active is None:
+        return None
+    if active.workload.pod.has_pod_level_resources:
+        return spec_of(json.loads(active.record.manifest))
+    return ORDINARY if active.record.assignments or active.record.memory else None
+
+
+def without_server(node: Node) -> str:
+    """Why nobody has anything as a whole where no server is asked; "" where nobody would."""
+    if not gives_whole(node):
+        return ""
+    return (
+        "the gate PodLevelResourceManagers is on, and no API server says what pods ask for as a "
+        "whole: give the agent access to one (kubeconfig), or switch the gate off"
+    )
 
 
 class KubeletSpecs:

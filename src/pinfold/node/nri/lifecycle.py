@@ -20,7 +20,7 @@ from pinfold.node.nri.inquiries import Inquiries
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
-from pinfold.node.recorded_cpusets import NO_CAP, RecordedCpusets
+from pinfold.node.recorded_cpusets import NO_CAP, RecordedCpusets, is_uncapped
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError, StoreError
 from pinfold.ports.nri import Container, ContainerState, PodSandbox, RefusedError, Resources
@@ -73,7 +73,7 @@ class ContainerLifecycle:
         return Resources(
             cpus=str(placement.within(self.books.view.pool)),
             mems=str(placement.mems or ""),
-            cpu_quota=NO_CAP if placement.uncaps else None,
+            cpu_quota=NO_CAP if is_uncapped(placement) else None,
         )
 
     def note(
