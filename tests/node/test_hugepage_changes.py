@@ -253,21 +253,30 @@ COUNTS = st.tuples(st.integers(0, 2000), st.integers(0, 2000))
 
 
 @settings(max_examples=80, deadline=None)
-@given(before=COUNTS, after=COUNTS, held=st.lists(st.integers(1, 400), max_size=3))
+@given(
+    before=COUNTS,
+    after=COUNTS,
+    held=st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=3),
+)
 def test_tables_are_those_of_the_machine_and_lose_no_container(
-    before: tuple[int, int], after: tuple[int, int], held: list[int]
+    before: tuple[int, int], after: tuple[int, int], held: list[tuple[int, bool]]
 ) -> None:
+    """Some pods have their pages as a whole, and two containers that use all of them."""
     planner = Planner(machine_with_pages(before), ALL_MANAGERS, rules=SOUND)
     policy = planner.node.memory_policy
     assert policy is not None
     assignments: dict[str, Mapping[str, tuple[Block, ...]]] = {}
+    bubbles: dict[str, tuple[Block, ...]] = {}
     left = list(before)
-    for number, pages in enumerate(held):
+    for number, (pages, whole) in enumerate(held):
         node = max((0, 1), key=lambda n: left[n])
         if left[node] >= pages:
             left[node] -= pages
-            assignments[f"u{number}"] = {"c": (Block((node,), HUGE, pages * PAGE),)}
-    memory = MemoryState.of(policy.nodes, assignments)
+            blocks = (Block((node,), HUGE, pages * PAGE),)
+            assignments[f"u{number}"] = {"c": blocks, "d": blocks} if whole else {"c": blocks}
+            if whole:
+                bubbles[f"u{number}"] = blocks
+    memory = MemoryState.of(policy.nodes, assignments, bubbles)
     now = with_pages(planner.machine, {n: {PAGE: after[n]} for n in (0, 1)})
     later = Planner(now, ALL_MANAGERS, rules=SOUND)
     state = replace(planner.empty, memory=memory)
@@ -275,6 +284,7 @@ def test_tables_are_those_of_the_machine_and_lose_no_container(
     assert followed.node.allocatable == later.node.allocatable
     assert followed.state.memory is not None
     assert followed.state.memory.assignments == memory.assignments
+    assert followed.state.memory.bubbles == memory.bubbles
     overdrawn = False
     for node in (0, 1):
         table = followed.state.memory.machine[node].table(HUGE)
