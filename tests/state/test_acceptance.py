@@ -20,14 +20,15 @@ from pinfold.state.acceptance import (
     written_by,
 )
 from pinfold.state.conversion import convert
-from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
+from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint
 from pinfold.state.doctor import examine
 from pinfold.state.findings import Circumstances, Severity
 from pinfold.state.layouts import CPU_STATE, MEMORY_STATE, Layout
 from pinfold.state.ledger import Bounds, Ledger
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, checkpoint_of
+from pinfold.state.memory_restore import restore_memory
 from pinfold.state.repair import RepairError, RepairRequest, repair
-from pinfold.state.restore import RestoreError, to_checkpoint
+from pinfold.state.restore import RestoreError, restore, to_checkpoint
 from pinfold.state.state_file import Kind, StateFile, ledger_of
 
 NODE = Circumstances()
@@ -206,6 +207,43 @@ def test_what_is_converted_for_a_kubelet_is_taken_by_it(
     elif form.writes is Layout.V2:
         assert told(converted, kubelet).keeps_all
         assert after.assignments.keys() == before.assignments.keys() - before.bubbles.keys()
+
+
+pieces = st.sampled_from(
+    [
+        '{"policyName":"static","defaultCpuSet":"0-3"',
+        '{"policyName":"Static","machineState":{}',
+        ',"entries":{"p":{"c":"1"}}',
+        ',"entries":{"id":"1"}',
+        ',"podEntries":{"p":{"cpuSet":"1-2"},"q":{"cpuSet":"1-"}}',
+        ',"podEntries":{"p":{"memoryBlocks":[{"numaAffinity":[0],"type":"memory","size":1}]}}',
+        ',"podEntries":null',
+        ',"data":"{}"',
+        ',"dataChecksum":7',
+        ',"checksum":0',
+        "}",
+        "{",
+        "null",
+    ]
+)
+
+
+@given(st.lists(pieces | st.text(max_size=4), max_size=7).map("".join), kubelets)
+def test_any_file_has_an_answer_of_any_kubelet(text: str, kubelet: Kubelet) -> None:
+    """An answer, or the kubelet's words; nothing else."""
+    form, path = kubelet.form(CPU_STATE), "/s"
+    for read in (
+        lambda: restore(text.encode("utf-8", "replace"), "static", path=path, form=form),
+        lambda: restore_memory(
+            text.encode("utf-8", "replace"), "Static", path=path, form=kubelet.form(MEMORY_STATE)
+        ),
+    ):
+        words = "could not restore state from checkpoint: "
+        try:
+            read()
+        except (RestoreError, CheckpointError) as error:
+            words = str(error)
+        assert words.startswith("could not restore state from checkpoint: ")
 
 
 def test_conversions_of_memory() -> None:
