@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pinfold.admission.admission import decide
+from pinfold.admission.moves import with_claims
 from pinfold.cli.views.explain import explain_view
 from pinfold.cli.views.plan import plan_view, planned_on
-from pinfold.core.kubelet.faults import KUBELET, AllocationRules
+from pinfold.core.kubelet.faults import KUBELET, SOUND, AllocationRules
 from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import V1_35
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.explanation import Explanation
@@ -198,3 +201,45 @@ def test_a_smaller_budget_is_a_remedy() -> None:
     document = explained(large)
     assert not document.admitted
     assert document.remedies[0].startswith("ask for 10 CPUs instead of 12 for the pod as a whole")
+
+
+def test_a_resize_of_another_pod_leaves_a_bubble_alone() -> None:
+    ordinary = Pod("o", "o", containers=(container("c", "2", "64Mi"),))
+    node = planner()
+    plan = node.plan([POD, ordinary])
+    wish = ResizeWish.parse("pod/o/c=4")
+    after = plan_document(node.resize(plan, wish))
+    before = plan_document(plan)
+    assert after.resizes
+    assert after.resizes[0].feasible
+    assert after.pods[0] == before.pods[0]
+    refused = plan_document(node.resize(plan, ResizeWish.parse("pod/u/app=3")))
+    assert refused.resizes
+    assert not refused.resizes[0].feasible
+    assert "as a whole" in (refused.resizes[0].message or "")
+    assert refused.pods == before.pods
+
+
+def test_room_is_made_for_a_bubble() -> None:
+    """Two owners in the way of three CPUs at one NUMA node."""
+    machine = parse_short_form("2s4c1t@8Gi")
+    made = NodeConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus=CPUSet([0, 4]),
+        topology_manager_policy="single-numa-node",
+        topology_manager_scope="pod",
+        feature_gates={POD_LEVEL_RESOURCE_MANAGERS: True},
+    )
+    node = Planner(machine, made, rules=SOUND)
+    state = node.empty
+    pods = [Pod(uid, uid, containers=(container("c", "1", "64Mi"),)) for uid in "ab"]
+    ledger = state.ledger.with_assignment("a", "c", CPUSet([1]))
+    state = replace(state, ledger=ledger.with_assignment("b", "c", CPUSet([5])))
+    bubble = whole_pod("3", "1Gi", container("app", "1", "64Mi"), container("log"))
+    assert not decide(node.node, state, bubble).admitted
+    found = node.room_for(state, bubble, pods)
+    assert found is not None
+    after = replace(state, ledger=with_claims(state.ledger, found.plan.end))
+    decision = decide(node.node, after, bubble)
+    assert decision.bubble is not None
+    assert len(decision.bubble.cpus) == 3

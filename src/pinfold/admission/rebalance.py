@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from operator import and_
 from typing import Final
 
@@ -14,7 +14,7 @@ from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.moves import moves_on, with_claims
 from pinfold.admission.nearness import near_places
-from pinfold.admission.pod_level import has_pod_scope
+from pinfold.admission.pod_level import has_pod_scope, owned_counts
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.moves.gathering import Gathered, gather
@@ -89,17 +89,16 @@ def make_room_for(
     policy = _static(node)
     filled = options_of(node, state, options)
     every, places = policy.topology.cpus, near_places(node.localities, pod)
-    amount = partial(policy.exclusive_cpus, pod)
-    is_whole = policy.serves_whole(pod) and has_pod_scope(node.topology_manager)
-    each = [
-        (count, places.get(one.name, (0, None))[1] or every)
-        for one in pod.all_containers
-        if not is_whole and (count := amount(one))
-    ]
-    together = cpu_budget(pod) if is_whole else most_at_once(pod, amount)
-    wanted = (together, reduce(and_, (cpus for _, cpus in each), every))
+    counts = owned_counts(policy, pod)
+    near = {one.name: places.get(one.name, (0, None))[1] or every for one in pod.all_containers}
+    each = [(count, near[name]) for name, count in counts.items()]
+    together = most_at_once(pod, lambda one: counts.get(one.name, 0))
+    together_at = reduce(and_, (cpus for _, cpus in each), every)
+    if policy.serves_whole(pod) and has_pod_scope(node.topology_manager):
+        each, together, together_at = [], cpu_budget(pod), reduce(and_, near.values(), every)
+    wanted = (together, together_at)
     is_possible = 0 < together <= len((state.ledger.default & policy.assignable) - state.offline)
-    for seats in (one for one in ([wanted], each) if one and is_possible):
+    for seats in filter(None, ([wanted], each)) if is_possible else ():
         try:
             found = _room(policy, state, seats, filled)
         except MoveError:

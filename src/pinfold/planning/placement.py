@@ -38,6 +38,11 @@ class ContainerPlacement(Struct, frozen=True):
     isolation: IsolationLevel | None = None
 
     @property
+    def is_on_nodes_pool(self) -> bool:
+        """Whether it runs on the node's shared pool, and follows that."""
+        return not self.exclusive and self.isolation is not IsolationLevel.POD
+
+    @property
     def numa_nodes(self) -> tuple[int, ...]:
         """The NUMA nodes that its memory may come from (``cpuset.mems``); empty for any."""
         return tuple(sorted({node for block in self.memory for node in block.numa_affinity or ()}))

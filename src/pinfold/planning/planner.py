@@ -351,7 +351,7 @@ def _with_resize(
         containers = tuple(
             replace(one, cpus=cpus, exclusive=True)
             if owns and here and one.name == name
-            else (one if one.exclusive else replace(one, cpus=pool))
+            else (replace(one, cpus=pool) if one.is_on_nodes_pool else one)
             for one in pod.containers
         )
         return replace(pod, containers=containers, resized=asks if here else pod.resized)
