@@ -99,6 +99,13 @@ def test_a_pod_as_a_whole_is_charged_what_it_asks_for() -> None:
     whole = {"cpu": "8", "memory": "4Gi"}
     resources = {"requests": whole, "limits": whole}
     assert exclusive(pod_of("2", resources=resources)) == 8
+    # A budget with a fraction is no bubble anywhere: only who has both for itself owns CPUs.
+    fraction = {"cpu": "8500m", "memory": "16Gi"}
+    as_a_whole = {"requests": fraction, "limits": fraction}
+    assert exclusive(pod_of("2", resources=as_a_whole)) == 2
+    shares = container("c", "2")
+    shares["resources"]["limits"] = {"cpu": "4", "memory": "1Gi"}
+    assert exclusive(pod_of(containers=[shares], resources=as_a_whole)) == 0
     left_out = {"exclusive-cpus.pinfold.dev/pod": "false"}
     assert exclusive(pod_of("2", resources=resources, annotations=left_out)) == 0
 
