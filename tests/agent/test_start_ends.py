@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.store import SQLiteStore
+from pinfold.adapters.store import DATABASE, SQLiteStore
 from pinfold.agent.claims import RuntimeClaim
-from pinfold.agent.start import DATABASE, Start
+from pinfold.agent.start import Start
 from pinfold.config.agent import AgentConfig
 from pinfold.config.section import agent_section
 from pinfold.core.kubelet.node_config import NodeConfig

@@ -20,6 +20,7 @@ from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.loops.background import Background
 from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
+from pinfold.core.kubelet.versions import DEFAULT_VERSION
 from pinfold.documents import status as documents
 from pinfold.documents.cache import CacheClasses
 from pinfold.documents.control import Control
@@ -30,7 +31,9 @@ from pinfold.node.books import Books
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.observation.observer import Observation
 from pinfold.node.reconciler import Drift
+from pinfold.planning.compare import differences
 from pinfold.planning.machine_document import machine_document
+from pinfold.planning.plan_document import kubelet_record
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Limiting
 from pinfold.ports.figures import Figure
@@ -132,6 +135,7 @@ class Agent:
             state_dir=config.own.record.state_dir,
             config_file=None if config.file is None else str(config.file),
             runtime=config.own.containers.runtime,
+            kubelet=self._decides_as(),
             problems=[p for p in (self.books.store.problem, *background.failing()) if p],
             cgroups=self._tree(),
             hugepages=_problem(background.pages.problem),
@@ -145,6 +149,20 @@ class Agent:
             control=part(Control),
             cache=part(CacheClasses),
             scheduling_domains=part(SchedulingDomains),
+        )
+
+    def _decides_as(self) -> documents.DecidesAs:
+        """The kubelet as which is decided, and what the newest that is recorded does otherwise."""
+        config = self.config.node
+        now = kubelet_record(config)
+        newest = replace(config, kubelet_version=DEFAULT_VERSION)
+        return documents.DecidesAs(
+            version=now.version,
+            source=now.source,
+            recorded=now.recorded,
+            remark=now.remark,
+            newest=DEFAULT_VERSION.full,
+            differences=list(differences(config, newest)),
         )
 
     def _tree(self) -> documents.CgroupTree:

@@ -23,7 +23,7 @@ from pinfold.adapters.machines.online import hotplug_events, online_cpus
 from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.podfiles import AssignmentFolders, PodFileFolder
 from pinfold.adapters.shield import lower_shield, raise_shield
-from pinfold.adapters.store import SQLiteStore
+from pinfold.adapters.store import DATABASE, SQLiteStore
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.decision import Decision
 from pinfold.agent.claims import Claim, ClaimKeeper
@@ -72,7 +72,6 @@ from pinfold.web.listening import listening
 if TYPE_CHECKING:
     from pinfold.adapters.deviceplugin import DevicePluginServer, PluginLimits
 
-DATABASE: Final = "pinfold.db"
 SHIELD: Final = "shield.json"
 PODS: Final = "pods"
 """The folder in the state directory with what pods are told of their CPUs, and their volumes."""
@@ -261,6 +260,7 @@ class Start:
                 on_mismatch=OnMismatch(own.record.on_mismatch),
                 runtime=own.containers.runtime,
                 cgroups=tree,
+                kubelet_version=self.config.node.kubelet_version.full,
                 unplaced=self.known.unplaced,
                 arrived=self.known.arrived,
                 living=living,

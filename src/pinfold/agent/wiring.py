@@ -24,9 +24,14 @@ async def start_agent(
 
     Raises:
         MismatchError: the record does not fit.
+        NodeError: a configuration that does not fit the machine, or the kubelet that is there.
         PortError: the state directory, the cgroups or the socket cannot be used, or are another
             agent's; the runtime does not answer.
     """
+    if config.own.containers.runtime == "nri":
+        from pinfold.agent.live_kubelet import as_the_kubelet  # noqa: PLC0415 - 40 ms: one of three
+
+        config = await as_the_kubelet(config)
     async with open_agent(Start(config, front, plugin_limits)) as agent:
         await agent.run()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +14,9 @@ from pinfold.config.classes_file import LoadedClasses, load_classes
 from pinfold.config.kubelet import ConfigError, kubelet_config, read_fields
 from pinfold.config.section import AgentSection, agent_section, as_written
 from pinfold.config.startup_checks import log_limits
-from pinfold.config.values import SettingError, duration
+from pinfold.config.values import AGENT_SECTION, SettingError, duration
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import VersionSource, told_version
 from pinfold.core.values.quantity import Quantity
 from pinfold.logs.layout import LogLimits
 
@@ -45,19 +46,28 @@ class AgentConfig(Struct, frozen=True):
     classes: LoadedClasses = LoadedClasses()
 
 
-def load_agent_config(file: Path | None) -> AgentConfig:
+def load_agent_config(
+    file: Path | None, recorded: Callable[[str], str] = lambda _: ""
+) -> AgentConfig:
     """Read the configuration; without a file that of ``/etc/pinfold``, if it is there.
+
+    Args:
+        file: the configuration.
+        recorded: the kubelet's version that a record has, by the state directory; "" for none.
 
     Raises:
         ConfigError: the file is missing or wrong; the message names the field and the remedy.
     """
     if file is None:
         if not DEFAULT_FILE.exists():
-            return AgentConfig(DEFAULT_NODE, AgentSection())
+            own = AgentSection()
+            return AgentConfig(_as_recorded(DEFAULT_NODE, recorded(own.record.state_dir)), own)
         file = DEFAULT_FILE
     path = str(file)
     fields = read_fields(path)
-    loaded = kubelet_config(fields, path)
+    written = agent_section(path, fields.get(AGENT_SECTION))
+    base = _as_recorded(NodeConfig(), recorded(written.record.state_dir))
+    loaded = kubelet_config(fields, path, base)
     section = loaded.section or AgentSection()
     runtime = section.containers.runtime
     for name, reason in loaded.config.not_with_runtime.items():
@@ -69,10 +79,17 @@ def load_agent_config(file: Path | None) -> AgentConfig:
         static_pod_path=Path(manifests) if manifests else None,
         file_check_frequency=_seconds(path, fields.get("fileCheckFrequency"), 20.0),
         logs=LogLimits() if section.containers.runtime == "nri" else _log_limits(path, fields),
-        notes=loaded.notes,
+        notes=(*filter(None, (loaded.config.kubelet_version_remark,)), *loaded.notes),
         file=file,
         classes=load_classes(section.devices.resource_classes),
     )
+
+
+def _as_recorded(config: NodeConfig, version: str) -> NodeConfig:
+    """The configuration under the version that a record has, if it has one."""
+    if not version:
+        return config
+    return config.of_version(told_version(version), VersionSource.RECORD)
 
 
 def override_section(config: AgentConfig, **changes: str | None) -> AgentConfig:

@@ -15,7 +15,12 @@ from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, show
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.versions import KubeletVersion
+from pinfold.core.kubelet.versions import (
+    KubeletVersion,
+    KubeletVersionError,
+    VersionSource,
+    named_version,
+)
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 if TYPE_CHECKING:
@@ -74,12 +79,14 @@ def kubelet_config(
     Raises:
         ConfigError: values that would stop a kubelet, or a section ``pinfold`` that is none.
     """
+    base = base or NodeConfig()
     changes: dict[str, Any] = {}
     section = None
     if AGENT_SECTION in fields:
         from pinfold.config.section import agent_section  # noqa: PLC0415 - 3 ms: many have none
 
         section = agent_section(path, fields[AGENT_SECTION])
+        base = _of_version(path, base, section.rules.kubelet_version)
         changes["own"] = section.policies
         changes["scale_down_grace_period"] = section.moves.grace_seconds
         changes["runtime"] = section.containers.runtime
@@ -87,7 +94,7 @@ def kubelet_config(
         changes["root_load_balance"] = section.cgroups.root_load_balance
         changes["owner_offline"] = section.cgroups.owner_offline
         changes["confine_system"] = section.cgroups.confine_system
-    version = replace(base or NodeConfig(), **changes).kubelet_version
+    version = base.kubelet_version
     known = {setting.field: setting for setting in SETTINGS if setting.is_known(version)}
     for name, value in fields.items():
         setting = known.get(name)
@@ -103,11 +110,21 @@ def kubelet_config(
         changes["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **changes["eviction_hard"]}
     try:
         check_startup(fields)
-        config = check(replace(base or NodeConfig(), **changes))
+        config = check(replace(base, **changes))
     except SettingError as error:
         raise ConfigError(f"{path}: {error}") from None
     notes = (*_unknown_fields(fields, known, version), *config_notes(config))
     return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes), section)
+
+
+def _of_version(path: str, base: NodeConfig, version: str | None) -> NodeConfig:
+    """The configuration under the version of the section, unless a flag says another one."""
+    if version is None or base.version_is_explicit:
+        return base
+    try:
+        return base.of_version(named_version(version), VersionSource.CONFIGURATION)
+    except KubeletVersionError as error:
+        raise ConfigError(f"{path}: {AGENT_SECTION}.kubeletVersion: {error}") from None
 
 
 def config_notes(config: NodeConfig, before: NodeConfig | None = None) -> tuple[str, ...]:

@@ -31,6 +31,13 @@ _PathOrEmpty = Annotated[
     str, Meta(pattern="^(/.*)?$", description='an absolute path, or "" for none')
 ]
 _PathOrNone = _PathOrEmpty | None
+_KubeletVersion = Annotated[
+    str,
+    Meta(
+        pattern=r"^v?1\.[0-9]{1,4}(\.[0-9]{1,4})?([-+][0-9A-Za-z.+_-]{0,200})?$",
+        description='the version of a kubelet in quotes, such as "1.36"',
+    ),
+]
 _NodeName = Annotated[
     str,
     Meta(
@@ -164,6 +171,15 @@ class PrioritySettings(_Group, frozen=True, kw_only=True):
     in force; 19 leaves them alone.  Containers have 0 all the same."""
 
 
+class RulesSettings(_Group, frozen=True, kw_only=True):
+    """Whose decisions are made."""
+
+    kubelet_version: _KubeletVersion | None = None
+    """The kubelet as which is decided; None: the one that is there with ``nri``, where the API
+    server tells its version; else the one with which the record was begun, which is the newest
+    recorded one at the agent's first start."""
+
+
 class KubeletSettings(_Group, frozen=True, kw_only=True):
     """The node of a kubelet, with ``nri``."""
 
@@ -221,6 +237,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
     moves: MoveSettings = MoveSettings()
     observation: ObservationSettings = ObservationSettings()
     priority: PrioritySettings = PrioritySettings()
+    rules: RulesSettings = RulesSettings()
     kubelet: KubeletSettings = KubeletSettings()
     cluster: ClusterSettings = ClusterSettings()
     devices: DeviceSettings = DeviceSettings()

@@ -140,7 +140,7 @@ class CacheGiven(Record, frozen=True, kw_only=True):
 
 
 class Started(Record, frozen=True, kw_only=True):
-    """``repaired`` at a start: what was changed of a record that did not fit."""
+    """At a start: what was ``repaired`` of a record, or ``configured`` otherwise than before."""
 
     start: str
     """In words."""

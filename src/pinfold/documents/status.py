@@ -19,6 +19,7 @@ from pinfold.documents.records import (
     CPUs,
     Document,
     Isolation,
+    Kubelet,
     MemoryBlock,
     Policies,
     Record,
@@ -260,6 +261,15 @@ Part: TypeAlias = (
 """What a part of an agent says of itself."""
 
 
+class DecidesAs(Kubelet, frozen=True, kw_only=True):
+    """The kubelet as which an agent decides."""
+
+    newest: str
+    """The version as which an agent decides that begins today."""
+    differences: Sequence[str] = ()
+    """What would be otherwise with that one."""
+
+
 class Agent(
     Record,
     frozen=True,
@@ -281,6 +291,7 @@ class Agent(
     config_file: str | None
     runtime: str
     """``process``, ``cri`` or ``nri``."""
+    kubelet: DecidesAs | UnsetType = UNSET
     problems: Sequence[str] = ()
     """What fails in the background now, and is tried again."""
     cgroups: CgroupTree = CgroupTree()

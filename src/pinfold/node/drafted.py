@@ -329,4 +329,5 @@ def _node_record(state: NodeState, settings: NodeSettings) -> NodeRecord:
         memory_policy="None" if state.memory is None else "Static",
         runtime=settings.runtime,
         cgroups=settings.cgroups,
+        kubelet_version=settings.kubelet_version.full,
     )

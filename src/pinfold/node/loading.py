@@ -18,12 +18,14 @@ async def load(books: Books, restored: Restored) -> None:
     async with books.change() as draft:
         for text in restored.report:
             draft.note("repaired", NODE, Started(start=text), now)
+        for text in restored.configured:
+            draft.note("configured", NODE, Started(start=text), now)
         if restored.report:
             for pod in books.view.pods.active.values():
                 draft.put(pod, pod.record)
         for record in restored.failed.values():
             draft.remember(record)
         await draft.write(above=restored.above)
-    for text in (*restored.report, books.view.node.smt_remark):
+    for text in (*restored.report, *restored.configured, books.view.node.smt_remark):
         if text:
             books.observers.report(None, text)

@@ -148,7 +148,7 @@ def _row(
 _FORMS: Final = (
     (("admitted", "rejected", "adopted"), _row(Explanation, _decision)),
     (("drifted", "repaired"), _row(Drifted, _drifted)),
-    (("repaired",), _row(Started, _started)),
+    (("repaired", "configured"), _row(Started, _started)),
     (("displaced", "returned"), _row(Displaced, _displaced)),
     (("controlled",), _row(Controlled, _controlled)),
     (("taken-back",), _row(TakenBack, _taken_back)),

@@ -58,7 +58,7 @@ APPLY_TOPOLOGY: Final = Operation(
 )
 
 OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
-    "": (GET_POD, CREATE_EVENT, PATCH_EVENT),
+    "": (GET_POD, GET_NODE, CREATE_EVENT, PATCH_EVENT),
     "nodeLabels": (PATCH_NODE,),
     "nodeResourceTopology": (GET_NODE, APPLY_TOPOLOGY),
     # Beside what pinfold.cluster.classes.publishing asks.

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from pinfold.adapters.store import recorded_kubelet_version
 from pinfold.admission.model import NodeError
 from pinfold.cli.client import SOCKET_VARIABLE, RefusedError, default_socket
 from pinfold.cli.output import InputError, input_errors
@@ -59,12 +60,15 @@ def agent(  # noqa: PLR0913 - the options, one each
     manifests: Path | None,
 ) -> None:
     """Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent."""
+    state_dir = _absolute(state_dir or _own_folder("XDG_STATE_HOME", "~/.local/state", config))
+
+    def recorded(configured: str) -> str:
+        return recorded_kubelet_version(Path(state_dir or configured))
+
     with input_errors(ConfigError, SettingError):
         configured = override_section(
-            load_agent_config(config),
-            state_dir=_absolute(
-                state_dir or _own_folder("XDG_STATE_HOME", "~/.local/state", config)
-            ),
+            load_agent_config(config, recorded),
+            state_dir=state_dir,
             socket=_absolute(socket or _own_socket(config)),
             cgroup_parent=cgroup_parent,
             on_mismatch=on_mismatch,

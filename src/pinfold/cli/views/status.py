@@ -12,6 +12,7 @@ from pinfold.cli.views.node import (
     besides,
     bubble_lines,
     idle_siblings,
+    kubelet_words,
     of_pod,
     owner_key,
     pod_owners,
@@ -19,6 +20,7 @@ from pinfold.cli.views.node import (
     quota_lines,
     quota_notes,
 )
+from pinfold.core.kubelet.versions import told_version
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet
@@ -64,7 +66,7 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
     )
     return PlanView(
         title=hardware.name,
-        subtitle=policies(status.config, node.memory_manager_policy),
+        subtitle=_as_kubelet(status.agent) + policies(status.config, node.memory_manager_policy),
         node_map=lend(drawn, _lent(status)),
         pods=tuple(_live(pod, keys) for pod in status.pods),
         shared=shared,
@@ -75,6 +77,30 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
         idle=idle,
         numa=tuple(_live_gauges(status, node)),
         quotas=tuple(quota_lines(status.quotas or ())),
+    )
+
+
+def _as_kubelet(agent: Agent) -> str:
+    return f"{kubelet_words(agent.kubelet)} · " if agent.kubelet else ""
+
+
+def _version(agent: Agent) -> Iterator[str]:
+    """Whose the decisions are, where that is not the newest, and what that one does otherwise."""
+    if not (kubelet := agent.kubelet):
+        return
+    if kubelet.remark:
+        yield kubelet.remark
+    if not kubelet.differences:
+        return
+    why = {
+        "record": ", with which the record was begun",
+        "configuration": ", as configured (kubeletVersion)",
+        "node": ", which is there",
+    }.get(kubelet.source, "")
+    newest = told_version(kubelet.newest).version.shown
+    yield (
+        f"decided as {kubelet_words(kubelet)}{why}; with kubeletVersion {newest} it would be "
+        f"otherwise: {'; '.join(kubelet.differences)}"
     )
 
 
@@ -180,6 +206,7 @@ def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
         what = "reserved" if left - isolated or not left else "isolated"
         what += " and isolated" if what == "reserved" and left & isolated else ""
         yield f"shared containers run on {status.pool}, which leaves out the {what} CPUs"
+    yield from _version(agent)
     yield from _observed(status)
     yield from _interrupts(agent)
     yield from _controlled(agent)

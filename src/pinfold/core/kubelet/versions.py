@@ -143,6 +143,11 @@ def told_version(text: str) -> NamedVersion:
         return NamedVersion(version, f"{error}: these are the answers of {version}")
 
 
+def same_kubelet(one: str, other: str) -> bool:
+    """Whether two versions, as they are written, are answered for alike: ``1.34``, ``1.34.9``."""
+    return told_version(one).version == told_version(other).version
+
+
 def is_recorded(version: KubeletVersion) -> bool:
     """Whether the answers of a version's line were seen; else they were read from proposals."""
     return any(one.is_recorded and one.version.minor == version.minor for one in RELEASES)

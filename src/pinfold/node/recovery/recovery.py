@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.settling import resume, settle
 from pinfold.core.devices.state import DeviceOwnershipError, DeviceState
+from pinfold.core.kubelet.versions import same_kubelet
 from pinfold.core.memory.memory import MemoryStateError
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
@@ -124,7 +125,7 @@ class Restored(Struct):
 
     ``failed`` are pods that lost their CPUs and got no others, ``held`` containers that the runtime
     does not know, ``above`` the generation that the record's has to be above, ``move`` the plan of
-    moves to go on with.
+    moves to go on with; ``configured`` is what is meant to be otherwise than before.
     """
 
     state: NodeState
@@ -132,6 +133,7 @@ class Restored(Struct):
     ended: dict[str, PodRecord] = field(default_factory=dict)
     failed: dict[str, PodRecord] = field(default_factory=dict)
     report: list[str] = field(default_factory=list)
+    configured: list[str] = field(default_factory=list)
     held: frozenset[ContainerKey] = frozenset()
     above: int = 0
     move: PendingMove | None = None
@@ -147,6 +149,7 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     on_mismatch: OnMismatch,
     runtime: str = "",
     cgroups: str = "",
+    kubelet_version: str = "",
     unplaced: CPUSet = _NO_CPUS,
     arrived: CPUSet = _NO_CPUS,
     living: Sequence[Survivor] = (),
@@ -161,6 +164,7 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         on_mismatch: whether to refuse or to repair.
         runtime: what runs the containers from now on; "" is not compared.
         cgroups: the cgroup tree that they are in from now on; "" is not compared.
+        kubelet_version: the kubelet as which is decided from now on; "" is not compared.
         unplaced: CPUs that are offline and of which nothing is known.  Those that the record has
             keep their owners, as all CPUs that are offline.
         arrived: CPUs that were such before, and are not now.
@@ -182,6 +186,11 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         above=max(lost.promised, record.generation),
         objects=record.objects,
     )
+    before = "" if record.node is None else record.node.kubelet_version
+    if kubelet_version and before and not same_kubelet(before, kubelet_version):
+        restored.configured.append(
+            f"decided as kubelet {kubelet_version} from now on, and as kubelet {before} before"
+        )
     restored.held = frozenset(one.key for one in living if one.is_held)
     for uid, pod in record.pods.items():
         if not pod.phase.is_active:
