@@ -1,6 +1,6 @@
 """The settings of a node, in one table: configuration field, kubelet flag, our flag, parser.
 
-Names and defaults are the kubelet's (``kubelet.config.k8s.io/v1beta1``, 1.34).
+Names and defaults are the kubelet's (``kubelet.config.k8s.io/v1beta1``, 1.34 to 1.36).
 """
 
 from __future__ import annotations
