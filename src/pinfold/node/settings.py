@@ -56,7 +56,7 @@ class NodeSettings(Struct, frozen=True):
             may borrow and can be capped together.
         runtime: what runs the containers (``process``, ``cri``, ``nri``), for the record.
         cgroups: the cgroup tree that they are in, for the record; "" where there is none.
-        kubelet_version: the kubelet as which is decided, for the record, and whose metrics are told.
+        kubelet_version: the kubelet as which is decided, for the record and the metrics.
     """
 
     reserved_system_cpus: CPUSet = CPUSet()

@@ -59,6 +59,7 @@ def test_the_record_tells_of_what_node_it_is() -> None:
             memory_policy="None",
             runtime=node.settings.runtime,
             cgroups=node.settings.cgroups,
+            kubelet_version=node.settings.kubelet_version.full,
         )
 
     run(scenario)
