@@ -249,3 +249,16 @@ def test_only_exclusive_containers_have_hints() -> None:
     more = {**one.requests, "cpu": Quantity(2)}
     whole = replace(one, requests=more, limits=more)
     assert policy.container_hints(fresh(policy), asked, whole)
+
+
+@given(asked=whole_pods(), free=st.integers(0, 0xFFFFFFFF))
+def test_both_rules_give_a_new_pod_the_same(asked: Pod, free: int) -> None:
+    answers = []
+    for rules in (KUBELET, SOUND):
+        policy = static(rules=rules)
+        draft = PodTransaction("u", policy.initial_default.mask & free)
+        try:
+            answers.append((policy.allocate_pod(draft, asked), "", draft.assigned))
+        except AllocationError as error:
+            answers.append((None, str(error), draft.assigned))
+    assert answers[0] == answers[1]
