@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from pinfold.core.kubelet.versions import KubeletVersionError, named_version
 from tests.vectors.runner import (
     CASE_SECONDS,
     Tally,
     VectorFileError,
+    as_version,
     discover_families,
     read_vector_file,
     replay_file,
@@ -39,17 +41,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--case-seconds", type=float, default=CASE_SECONDS, help="time limit of one case"
     )
+    parser.add_argument(
+        "--as",
+        dest="version",
+        metavar="V",
+        help="replay the cases that name no version as if they were this kubelet's: what fails is "
+        "what it answers otherwise than 1.34",
+    )
     parser.add_argument("--show", type=int, default=10, help="how many failures to print")
     given = parser.parse_args(arguments)
     families = discover_families()
     total = Tally()
     try:
         files = [read_vector_file(path) for path in vector_files(given.files)]
+        if given.version is not None:
+            files = [as_version(file, str(named_version(given.version).version)) for file in files]
         for file in files:
             tally = replay_file(file, topologies_for(file, files), families, given.case_seconds)
             print(f"{file.path.name}: {_counts(tally)}", flush=True)
             total.add(tally)
-    except VectorFileError as error:
+    except (VectorFileError, KubeletVersionError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     _print_failures(total, given.show)

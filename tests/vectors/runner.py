@@ -188,6 +188,12 @@ def read_vector_file(path: Path) -> VectorFile:
     return file
 
 
+def as_version(file: VectorFile, version: str) -> VectorFile:
+    """The same cases, as if those that name no version were another kubelet's."""
+    cases = [(number, {"version": version, **case}) for number, case in file.cases]
+    return VectorFile(file.path, cases, file.topologies)
+
+
 def _read_text(path: Path) -> str:
     try:
         data = path.read_bytes()

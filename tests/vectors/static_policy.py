@@ -19,7 +19,7 @@ from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, numa_mask
 from pinfold.core.values.cpuset import CPUSet, iter_bits
-from tests.vectors import Case, Outcome
+from tests.vectors import Case, Outcome, version_of
 
 GATES = {"CPUManagerPolicyAlphaOptions": True, "CPUManagerPolicyBetaOptions": True}
 
@@ -47,7 +47,7 @@ def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:
 def _policy(case: Case, topology: CPUTopology) -> StaticPolicy:
     return StaticPolicy.create(
         topology,
-        StaticPolicyOptions.parse(case["options"], GATES),
+        StaticPolicyOptions.parse(case["options"], GATES, version_of(case)),
         reserved_count=case["reserved_count"],
         reserved_cpus=CPUSet.parse(case["reserved_cpus"]),
         topology_manager_policy=case["tm_policy"],

@@ -22,7 +22,7 @@ from pinfold.core.topology_manager.manager import (
     TopologyManagerError,
 )
 from pinfold.core.values.cpuset import iter_bits
-from tests.vectors import Case, Outcome
+from tests.vectors import Case, Outcome, version_of
 
 Hints = dict[str, list[TopologyHint] | None]
 
@@ -74,7 +74,9 @@ def _replay_new(case: Case) -> Outcome:
     numa = NUMAInfo(nodes, dict.fromkeys(nodes, row) if case["has_distances"] else None)
     error: str | None = None
     try:
-        TopologyManager.create(numa, case["policy"], case["scope"], case["options"])
+        TopologyManager.create(
+            numa, case["policy"], case["scope"], case["options"], version=version_of(case)
+        )
     except (PolicyOptionError, TopologyManagerError) as raised:
         error = str(raised)
     return _compare(error, case["error"])
@@ -86,7 +88,9 @@ def _replay_merge(case: Case) -> Outcome:
         tuple(case["numa_nodes"]),
         None if distances is None else {int(node): row for node, row in distances.items()},
     )
-    manager = TopologyManager.create(numa, case["policy"], "container", case["options"])
+    manager = TopologyManager.create(
+        numa, case["policy"], "container", case["options"], version=version_of(case)
+    )
     answers = [None if hints is None else _hints(hints) for hints in case["providers"]]
     decision = manager.merge(answers)
     return _compare((_hint_json(decision.best), decision.admit), (case["best"], case["admit"]))
