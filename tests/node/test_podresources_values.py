@@ -16,7 +16,7 @@ from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.pod_resources import ManagedPodResources, pod_resources, resources_of
+from pinfold.node.observation.pod_resources import ManagedPodResources, pod_resources, resources_of
 from pinfold.node.pod_table import PodTable
 from pinfold.ports.podresources import ContainerResources, PodResources
 from pinfold.ports.records import PodPhase, PodRecord

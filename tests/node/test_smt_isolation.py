@@ -15,7 +15,7 @@ from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.own_policies import OwnPolicies, SMTIsolate
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pod_resources import allocatable_resources, pod_resources
+from pinfold.node.observation.pod_resources import allocatable_resources, pod_resources
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.reconciler import reconcile
 from pinfold.node.recovery.recovery import OnMismatch, restore

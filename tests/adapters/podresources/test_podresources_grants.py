@@ -15,7 +15,7 @@ from pinfold.adapters.podresources import podresources_v1alpha1_pb2 as v1alpha1
 from pinfold.adapters.podresources import serve_pod_resources
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceState
-from pinfold.node.pod_resources import ManagedPodResources, allocatable_resources
+from pinfold.node.observation.pod_resources import ManagedPodResources, allocatable_resources
 from pinfold.ports.podresources import ContainerDevices, ContainerMemory
 from tests.scenes.manager_harness import ALL_MANAGERS, STATIC, Harness, manifest, run_virtually
 from tests.scenes.podresources_world import LISTER, Reader, fields, numbers, reading

@@ -16,7 +16,7 @@ from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.owners import Owner
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.load_driven import LoadDrivenMoves
-from pinfold.node.pod_resources import pod_resources
+from pinfold.node.observation.pod_resources import pod_resources
 from pinfold.node.reconciler import reconcile
 from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_guardian import FakeGuardian

@@ -20,7 +20,7 @@ from pinfold.documents.control import LoadDrivenContainer
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop
 from pinfold.node.control.telling import control_document, load_driven_containers
-from pinfold.node.pod_resources import pod_resources
+from pinfold.node.observation.pod_resources import pod_resources
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import ByLoad

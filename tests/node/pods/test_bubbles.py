@@ -14,8 +14,8 @@ from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.moves.owners import MoveError
 from pinfold.core.moves.resize import INCONSISTENT
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.observation.pod_resources import ManagedPodResources
 from pinfold.node.offline_owners import told
-from pinfold.node.pod_resources import ManagedPodResources
 from pinfold.node.recovery.recovery import MismatchError, OnMismatch
 from pinfold.node.settings import NodeSettings
 from pinfold.ports.cgroups import Partition

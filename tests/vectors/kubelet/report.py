@@ -17,7 +17,7 @@ from pinfold.core.pod.isolation_levels import (
 )
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pod_resources import allocatable_resources, resources_of
+from pinfold.node.observation.pod_resources import allocatable_resources, resources_of
 from pinfold.ports.podresources import ContainerDevices, ContainerMemory
 from tests.vectors.kubelet.kubelet import Kubelet
 

@@ -19,7 +19,7 @@ from pinfold.documents import status as documents
 from pinfold.documents.status import Part
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.exits import Exits
-from pinfold.node.pod_resources import ManagedPodResources
+from pinfold.node.observation.pod_resources import ManagedPodResources
 from pinfold.node.pods.device_health import DeviceHealth
 from pinfold.node.pods.manager import Manager
 from pinfold.node.view import Reader

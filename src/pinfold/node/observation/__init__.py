@@ -1,1 +1,1 @@
-"""What runs on a node, watched for a short while: one reader for all who want to know."""
+"""What runs on a node, watched for a short while, and what of it the podresources API tells."""
