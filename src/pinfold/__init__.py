@@ -6,6 +6,13 @@
 >>> plan = Planner(machine, config).plan([])
 >>> str(plan.shared), str(plan.allocatable)
 ('0-7', '2-7')
+
+A plan is the newest recorded kubelet's; another one is asked for by its version:
+
+>>> from pinfold import named_version
+>>> older = NodeConfig(kubelet_version=named_version("1.34").version)
+>>> older.gate("PodLevelResourceManagers"), str(older.kubelet_version)
+(False, '1.34')
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from pinfold.adapters.kubernetes.manifests import read_manifests
     from pinfold.adapters.machines.source import open_machine
     from pinfold.core.kubelet.node_config import NodeConfig
+    from pinfold.core.kubelet.versions import KubeletVersion, NamedVersion, named_version
     from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
     from pinfold.core.machine.machine import Machine
     from pinfold.core.machine.short_form import parse_short_form
@@ -34,7 +42,9 @@ _HOMES = {
     "CPUTopology": "pinfold.core.machine.topology",
     "Container": "pinfold.core.pod.pod",
     "KubeletView": "pinfold.core.machine.kubelet_view",
+    "KubeletVersion": "pinfold.core.kubelet.versions",
     "Machine": "pinfold.core.machine.machine",
+    "NamedVersion": "pinfold.core.kubelet.versions",
     "NodeConfig": "pinfold.core.kubelet.node_config",
     "Plan": "pinfold.planning.planner",
     "Planner": "pinfold.planning.planner",
@@ -42,6 +52,7 @@ _HOMES = {
     "Quantity": "pinfold.core.values.quantity",
     "ResizeWish": "pinfold.core.moves.resize_wish",
     "kubelet_view": "pinfold.core.machine.kubelet_view",
+    "named_version": "pinfold.core.kubelet.versions",
     "open_machine": "pinfold.adapters.machines.source",
     "parse_short_form": "pinfold.core.machine.short_form",
     "read_manifests": "pinfold.adapters.kubernetes.manifests",
@@ -51,8 +62,10 @@ __all__ = [
     "CPUSet",
     "CPUTopology",
     "Container",
+    "KubeletVersion",
     "KubeletView",
     "Machine",
+    "NamedVersion",
     "NodeConfig",
     "Plan",
     "Planner",
@@ -60,6 +73,7 @@ __all__ = [
     "Quantity",
     "ResizeWish",
     "kubelet_view",
+    "named_version",
     "open_machine",
     "parse_short_form",
     "read_manifests",
