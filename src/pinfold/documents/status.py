@@ -346,7 +346,6 @@ class Counters(Record, frozen=True, kw_only=True):
     """By resource and source, as in ``cpu/node``, and ``memory/pod`` of a pod as a whole."""
     resource_allocation_errors: Mapping[str, int] | UnsetType = UNSET
     container_assignments: Mapping[str, int] | UnsetType = UNSET
-    """By resource and kind, as in ``cpu/node_exclusive`` and ``cpu/pod_shared``."""
     alignment_requests: int
     alignment_errors: int
     aligned: Mapping[str, int]
