@@ -81,7 +81,7 @@ def test_tiers() -> None:
         "g/c": files(GIB),
         "b": files(low=64 * MIB),
         "b/c": files(low=64 * MIB, high=round((64 + 64 * 0.9) * MIB) // 4096 * 4096),
-        "e/c": files(0, 0, document.pods[2].containers[0].memory_qos.high),  # type: ignore[union-attr] - it is set
+        "e/c": files(0, 0, document.pods[2].containers[0].memory_qos.high),  # type: ignore[union-attr]  # set
     }
     assert view.in_force == (
         "cgroup kubepods: memory.min 1.1 GiB",
