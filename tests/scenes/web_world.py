@@ -40,6 +40,7 @@ from pinfold.documents.status import Agent, AgentConfig, Gates
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
 from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.kubelet_specs import KubeletSpecs
 from pinfold.node.observation.observer import Observation
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
@@ -81,6 +82,7 @@ class AgentOnFakes:
         self.fault: Exception | None = None
         self.counted = PluginCounters()
         self.kubelet = KubeletDevices(None, lambda _pod, _problem: None)
+        self.specs = KubeletSpecs(None, lambda _pod, _problem: None)
         self.loops = Loops()
         self.observation: Observation | None = None
         self.meters, self.cpu_meter = FakeContainerMeters(), FakeCPUMeter(CPUSet([0, 1]))
@@ -171,7 +173,7 @@ class AgentOnFakes:
         return node_status_document(status)
 
     def figures(self) -> Iterable[Figure]:
-        kubelet = (*self.kubelet.figures(), *gate_figures(Gates()))
+        kubelet = (*self.kubelet.figures(), *self.specs.figures(), *gate_figures(Gates()))
         watched = () if self.observation is None else figures(self.observation, self.books)
         decided = [] if self.controlling is None else control_figures(self.controlling.loop)
         return (*self.counted.figures(), *kubelet, *watched, *decided, *self.loops.figures())

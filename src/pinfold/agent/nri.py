@@ -79,7 +79,9 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         await remove_leftovers(own.cgroups.cgroup_parent, own.cgroups.cgroup_name)
         # Told over the CRI, the runtime asks here before it writes: nothing can cross.
         batch, settled = (NRI_BATCH, SETTLED) if client is None else (CRI_BATCH, 0.0)
-        on_record = RecordedCpusets(cgroups, report, batch=batch, settled=settled)
+        on_record = RecordedCpusets(
+            cgroups, report, batch=batch, settled=settled, uncaps=settings.uncap_owners
+        )
         table = KubeletContainers(cgroups, on_record)
         books = start.books(
             restored,

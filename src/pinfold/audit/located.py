@@ -205,6 +205,7 @@ def locate_own(
                     cpus,
                     paths,
                     (*paths, *capped),
+                    is_pod=not name,
                     pod_name=names.pod(uid),
                     has_ended=not paths and (same_uid(uid), name) in names.ended,
                 )

@@ -31,8 +31,11 @@ from pinfold.core.values.cpuset import CPUSet
 
 def owner_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
     """What is wrong with the cgroups of the owners and of the shared pool."""
+    there = {owner.pod for owner in record.owners if owner.cgroups}
     for owner in record.owners:
         yield from _offline(snapshot, owner)
+        if owner.is_pod and not owner.cgroups and owner.pod in there:
+            continue  # what a pod has as a whole, its containers are in
         if not owner.cgroups and (owner.has_ended or not owner.cpus & snapshot.online):
             # Without any CPU it is in the shared pool, or where the kernel has moved it (v1).
             continue

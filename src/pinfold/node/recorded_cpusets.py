@@ -80,9 +80,10 @@ class RecordedCpusets:
         gate: entered while the runtime writes, where the pool can wait for that; see
             :meth:`pinfold.ports.cgroups.GatedCgroups.starting`.
         settled: seconds without an answer before the runtime is told anything unasked.
+        uncaps: whether owners of CPUs have no CPU quota.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the port, and how it is used
         self,
         cgroups: Cgroups,
         report: Callable[[str | None, str], None],
@@ -90,8 +91,10 @@ class RecordedCpusets:
         batch: int,
         gate: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         settled: float = SETTLED,
+        uncaps: bool = True,
     ) -> None:
         self._cgroups = cgroups
+        self.uncaps = uncaps
         self._gate = gate
         self._batch = batch
         self._report = report
@@ -160,9 +163,12 @@ class RecordedCpusets:
         """The containers for which something else is on record than what holds."""
         return sum(self._is_stale(entry) for entry in self._entries.values())
 
+    def _uncaps(self, entry: _Entry) -> bool:
+        return self.uncaps and entry.owns
+
     def _is_stale(self, entry: _Entry) -> bool:
         wanted = self._wanted(entry)
-        if entry.owns and entry.capped:
+        if self._uncaps(entry) and entry.capped:
             return True
         if entry.mems is not None and entry.recorded_mems != entry.mems:
             return True
@@ -186,7 +192,7 @@ class RecordedCpusets:
                 entry,
                 recorded=self._wanted(entry),
                 recorded_mems=entry.mems,
-                capped=entry.capped and not entry.owns,
+                capped=entry.capped and not self._uncaps(entry),
             )
         return updates
 
@@ -222,7 +228,7 @@ class RecordedCpusets:
         told = Resources(
             cpus=str(self._wanted(entry)),
             mems=str(entry.mems or ""),
-            cpu_quota=NO_CAP if entry.owns and entry.capped else None,
+            cpu_quota=NO_CAP if self._uncaps(entry) and entry.capped else None,
         )
         return ContainerUpdate(entry.container_id, told, ignore_failure=True)
 
@@ -250,7 +256,7 @@ class RecordedCpusets:
                 if now is not None and now.container_id == entry.container_id:
                     # An answer that was given meanwhile was carried out before this.
                     cpus, mems = wanted[key]
-                    capped = now.capped and not entry.owns
+                    capped = now.capped and not self._uncaps(entry)
                     self._entries[key] = replace(
                         now, recorded=cpus, recorded_mems=mems, capped=capped
                     )

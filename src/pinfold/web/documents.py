@@ -7,18 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict, cast
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from pinfold.admission.moves import pending_move_document
 from pinfold.admission.quota import quota_use
+from pinfold.core.cpu.bubble import shared_pool
 from pinfold.core.devices.state import DeviceState
+from pinfold.core.pod.isolation_levels import IsolationLevel
 from pinfold.core.pod.pod import Container
-from pinfold.core.values.cpuset import iter_bits
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import api
 from pinfold.documents import status as form
 from pinfold.documents.control import Control
 from pinfold.documents.move_plan import MovePlan
-from pinfold.documents.records import MemoryBlock
+from pinfold.documents.records import Bubble, Isolation, MemoryBlock
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.control.telling import load_driven_containers
 from pinfold.node.counters import Counters, Durations
@@ -27,7 +29,7 @@ from pinfold.node.observation.observer import Observation
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.pods.quotas import quotas_of
 from pinfold.node.reconciler import Drift
-from pinfold.node.view import Reader, View
+from pinfold.node.view import Reader, View, Whereabouts
 from pinfold.ports.records import HistoryEntry, PodPhase, PodRecord
 from pinfold.web.observed import load_of, observed_document
 from pinfold.web.pod_shape import PodShape, kinds, shape_of
@@ -137,7 +139,7 @@ class Documents:
         containers = [
             self._active_container(pod, container, kind, pool) for container, kind in kinds(spec)
         ]
-        return _pod(pod.record, spec.qos.value, containers)
+        return replace(_pod(pod.record, spec.qos.value, containers), bubble=_bubble(pod))
 
     def _active_container(
         self, pod: AdmittedPod, container: Container, kind: str, pool: str
@@ -168,7 +170,8 @@ class Documents:
             name=name,
             kind=kind,
             cpus=shared if cpus is None else str(cpus),
-            exclusive=cpus is not None,
+            exclusive=cpus is not None and not where.pooled,
+            isolation=_isolation(pod, where, owns=cpus is not None),
             shared=pool if cpus is not None and where.mixed else msgspec.UNSET,
             idle=msgspec.UNSET if idle is None else str(idle),
             lent=str(lent) if lent else msgspec.UNSET,
@@ -256,6 +259,38 @@ def _pod(record: PodRecord, qos: str, containers: list[form.Container]) -> form.
         admitted_at=record.admitted_at,
         containers=containers,
     )
+
+
+def _bubble(pod: AdmittedPod) -> Bubble | msgspec.UnsetType:
+    """What a pod has as a whole, if it has anything so."""
+    record = pod.record
+    if not (record.bubble or record.bubble_memory):
+        return msgspec.UNSET
+    parts = {name: cpus.mask for name, cpus in record.assignments.items()}
+    pool = shared_pool(pod.workload.pod, record.bubble.mask, parts)
+    return Bubble(
+        cpus=str(record.bubble),
+        pool=str(CPUSet.from_mask(pool)),
+        memory=[
+            MemoryBlock(
+                type=block.type, size=block.size, numa_nodes=tuple(block.numa_affinity or ())
+            )
+            for block in record.bubble_memory
+        ],
+    )
+
+
+def _isolation(
+    pod: AdmittedPod, where: Whereabouts, *, owns: bool
+) -> Isolation | msgspec.UnsetType:
+    """From whom a container in a bubble is apart."""
+    if not (pod.record.bubble or pod.record.bubble_memory):
+        return msgspec.UNSET
+    if not owns:
+        level = IsolationLevel.HOST
+    else:
+        level = IsolationLevel.POD if where.pooled else IsolationLevel.CONTAINER
+    return str(level.value)
 
 
 def _move(view: View) -> MovePlan | None:

@@ -73,7 +73,7 @@ class ContainerLifecycle:
         return Resources(
             cpus=str(placement.within(self.books.view.pool)),
             mems=str(placement.mems or ""),
-            cpu_quota=NO_CAP if is_uncapped(placement) else None,
+            cpu_quota=NO_CAP if self.on_record.uncaps and is_uncapped(placement) else None,
         )
 
     def note(
