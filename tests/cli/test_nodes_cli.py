@@ -101,8 +101,8 @@ def test_compute_resources_of_other_nodes_are_told() -> None:
         (["--node", "a=1s4c2t", "--node", "a=1s4c2t"], "is there twice"),
         (["--node", "x*=1s4c2t"], "no Node among the manifests is called so"),
         (["--node", "a=nonsense"], "nonsense"),
-        (["--node", "a=1s4c2t", "--resize", "pod/a=3"], "--node goes with neither"),
-        (["--node", "a=1s4c2t", "-o", "svg"], "--node goes with neither"),
+        (["--node", "a=1s4c2t", "--resize", "pod/a=3"], "--node goes with none of"),
+        (["--node", "a=1s4c2t", "-o", "svg"], "--node goes with none of"),
     ],
 )
 def test_what_is_no_node_is_named(write: Any, words: list[str], problem: str) -> None:
