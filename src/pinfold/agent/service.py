@@ -27,6 +27,7 @@ from pinfold.documents.control import Control
 from pinfold.documents.following import Interrupts, SchedulingDomains
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
+from pinfold.documents.records import DecidesAs
 from pinfold.node.books import Books
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.observation.observer import Observation
@@ -151,12 +152,12 @@ class Agent:
             scheduling_domains=part(SchedulingDomains),
         )
 
-    def _decides_as(self) -> documents.DecidesAs:
+    def _decides_as(self) -> DecidesAs:
         """The kubelet as which is decided, and what the newest that is recorded does otherwise."""
         config = self.config.node
         now = kubelet_record(config)
         newest = replace(config, kubelet_version=DEFAULT_VERSION)
-        return documents.DecidesAs(
+        return DecidesAs(
             version=now.version,
             source=now.source,
             recorded=now.recorded,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pinfold.agent.front import Front, nothing_in_front
+from pinfold.agent.live_kubelet import as_the_kubelet
 from pinfold.agent.start import Start
 from pinfold.config.agent import AgentConfig
 
@@ -28,10 +29,7 @@ async def start_agent(
         PortError: the state directory, the cgroups or the socket cannot be used, or are another
             agent's; the runtime does not answer.
     """
-    if config.own.containers.runtime == "nri":
-        from pinfold.agent.live_kubelet import as_the_kubelet  # noqa: PLC0415 - 40 ms: one of three
-
-        config = await as_the_kubelet(config)
+    config = await as_the_kubelet(config)
     async with open_agent(Start(config, front, plugin_limits)) as agent:
         await agent.run()
 

@@ -68,6 +68,15 @@ class Kubelet(Record, frozen=True, kw_only=True):
     """Where these are not the recorded answers of just this version."""
 
 
+class DecidesAs(Kubelet, frozen=True, kw_only=True):
+    """The kubelet as which an agent decides."""
+
+    newest: str
+    """The version as which an agent decides that begins today."""
+    differences: Sequence[str] = ()
+    """What would be otherwise with that one."""
+
+
 class MemoryBlock(Record, frozen=True, kw_only=True):
     """Memory of one kind that the memory manager gave to a container."""
 

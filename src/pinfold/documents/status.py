@@ -17,9 +17,9 @@ from pinfold.documents.records import (
     Bubble,
     ContainerKind,
     CPUs,
+    DecidesAs,
     Document,
     Isolation,
-    Kubelet,
     MemoryBlock,
     Policies,
     Record,
@@ -259,15 +259,6 @@ Part: TypeAlias = (
     | CacheClasses
 )
 """What a part of an agent says of itself."""
-
-
-class DecidesAs(Kubelet, frozen=True, kw_only=True):
-    """The kubelet as which an agent decides."""
-
-    newest: str
-    """The version as which an agent decides that begins today."""
-    differences: Sequence[str] = ()
-    """What would be otherwise with that one."""
 
 
 class Agent(
