@@ -21,6 +21,7 @@ from pinfold.core.moves.kubelet_resize import INFEASIBLE, infeasible_resize
 from pinfold.core.moves.resize import NOT_ALLOCATED, resized
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
+from pinfold.core.values.quantity import Quantity
 from pinfold.planning.planner import Plan
 from tests.scenes.planned_pods import planned_pod as pod
 from tests.scenes.pod_level_pods import container, whole_pod
@@ -258,3 +259,13 @@ def test_nobody_ever_loses_or_gains_a_cpu(
         int(str(one.pod.containers[0].requests["cpu"])) for one in plan.pods if one.admitted
     )
     assert plan.state.requested.get("cpu", 0) == 1000 * requested
+
+
+def test_memory_has_a_manager_and_a_gate_of_its_own() -> None:
+    before = pod("a", c=2)
+    asked = {**before.containers[0].requests, "memory": Quantity.parse("1Gi")}
+    other = replace(before.containers[0], requests=asked, limits=asked)
+    config = NodeConfig(cpu_manager_policy="static", memory_manager_policy="Static")
+    assert infeasible_resize(before, replace(before, containers=(other,)), config) == (
+        'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'
+    )

@@ -23,6 +23,10 @@ def of(pod: Pod, *owners: str, pod_level: bool = True) -> list[IsolationLevel]:
     return list(isolation_levels(pod, owners, pod_level=pod_level).values())
 
 
+def test_their_names_are_the_kubelets() -> None:
+    assert [level.value for level in IsolationLevel] == ["host", "pod", "container"]
+
+
 def test_those_of_a_bubble() -> None:
     side = container("side", "1", "1Gi", sidecar=True)
     pod = whole_pod(
