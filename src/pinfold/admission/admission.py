@@ -36,7 +36,13 @@ from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
 from pinfold.admission.pod_draft import PodDraft
-from pinfold.admission.pod_level import Bubble, placed_names, whole_notes, whole_refusal
+from pinfold.admission.pod_level import (
+    Bubble,
+    has_pod_scope,
+    placed_names,
+    whole_notes,
+    whole_refusal,
+)
 from pinfold.admission.smt_isolation import (
     SMTIsolation,
     alone_on_cores,
@@ -110,6 +116,14 @@ class Node(Struct, frozen=True):
         )
         return tuple(row for row, is_known in known if is_known)
 
+    def serves_whole(self, pod: Pod) -> bool:
+        """Whether a pod is given CPUs and memory as a whole, for its containers to divide.
+
+        Under another scope than ``pod``, and under policy none, its containers are given theirs
+        one by one, as those of any other pod.
+        """
+        return self.pod_level and takes_part(pod) and has_pod_scope(self.topology_manager)
+
     @property
     def smt_remark(self) -> str:
         """What is to be said once of the siblings that stay idle on this node; "" for nothing."""
@@ -166,8 +180,8 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     exclusive = node.cpu_policy is not None
     pod = pod if node.mixes else unmixed(pod)
     seen, by_load = charged(node, state), load_driven_containers(pod) if node.load_driven else ()
-    is_whole = node.pod_level and takes_part(pod)
-    placed = placed_names(node.cpu_policy, node.topology_manager, pod)
+    is_whole = node.serves_whole(pod)
+    placed = placed_names(node.cpu_policy, pod, is_whole=is_whole)
     refusal = (
         (whole_refusal(pod, node.heeded) if is_whole else None)
         or near_refusal(node.localities, pod, placed=placed)

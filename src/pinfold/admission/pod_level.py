@@ -87,11 +87,9 @@ def owned_counts(policy: StaticPolicy | None, pod: Pod) -> dict[str, int]:
     return {name: count for name, count in asked.items() if count}
 
 
-def placed_names(
-    policy: StaticPolicy | None, manager: TopologyManager, pod: Pod
-) -> Collection[str]:
+def placed_names(policy: StaticPolicy | None, pod: Pod, *, is_whole: bool) -> Collection[str]:
     """The containers for which CPUs are chosen: all of a pod that gets them as a whole."""
-    if policy is not None and policy.serves_whole(pod) and has_pod_scope(manager):
+    if policy is not None and is_whole:
         return [one.name for one in pod.all_containers] if cpu_budget(pod) else ()
     return owned_counts(policy, pod)
 
@@ -100,7 +98,7 @@ def whole_refusal(pod: Pod, heeded: Collection[Annotation[Any]]) -> UnmetWishErr
     """Why a pod with resources of its own cannot have what it says is binding.
 
     Args:
-        pod: one that is served by its pod-level resources.
+        pod: one that is served as a whole (:meth:`~.admission.Node.serves_whole`).
         heeded: the annotations that this node knows.
     """
     names = {one.name for one in pod.all_containers}

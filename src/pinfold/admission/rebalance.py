@@ -14,7 +14,7 @@ from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.moves import moves_on, with_claims
 from pinfold.admission.nearness import near_places
-from pinfold.admission.pod_level import has_pod_scope, owned_counts
+from pinfold.admission.pod_level import owned_counts
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.moves.gathering import Gathered, gather
@@ -94,7 +94,7 @@ def make_room_for(
     each = [(count, near[name]) for name, count in counts.items()]
     together = most_at_once(pod, lambda one: counts.get(one.name, 0))
     together_at = reduce(and_, (cpus for _, cpus in each), every)
-    if policy.serves_whole(pod) and has_pod_scope(node.topology_manager):
+    if node.serves_whole(pod):
         each, together, together_at = [], cpu_budget(pod), reduce(and_, near.values(), every)
     wanted = (together, together_at)
     is_possible = 0 < together <= len((state.ledger.default & policy.assignable) - state.offline)

@@ -18,9 +18,8 @@ from msgspec import Struct, field
 from pinfold.admission.admission import Node
 from pinfold.admission.decision import Decision
 from pinfold.admission.pod_draft import CPU_MANAGER
-from pinfold.admission.pod_level import has_pod_scope
 from pinfold.core.pod.pod import MEMORY, Container, Pod, is_hugepages
-from pinfold.core.pod.pod_level import cpu_budget, exclusive_cpus, exclusive_memory, takes_part
+from pinfold.core.pod.pod_level import cpu_budget, exclusive_cpus, exclusive_memory
 from pinfold.core.topology_manager.manager import TOPOLOGY_AFFINITY_ERROR
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.documents.explanation import MEMORY_MANAGER
@@ -173,7 +172,7 @@ class Counters(AllocationCounters):
         if not decision.admitted:
             self.rejections[decision.reason or ""] += 1
         self._count_alignment(node, decision, only)
-        if is_served_whole(node, decision):
+        if node.serves_whole(decision.pod):
             whole = self.count_allocations_of_pod(decision)
             self.pinning_requests += whole.cpu_requests
             self.pinning_errors += whole.cpu_errors
@@ -297,16 +296,6 @@ def _allocated_for(node: Node, decision: Decision, only: str | None) -> list[Con
         # A container has an affinity once its hints were merged, and were accepted.
         asked = [container for container in asked if container.name in decision.affinity]
     return asked
-
-
-def is_served_whole(node: Node, decision: Decision) -> bool:
-    """Whether the managers are asked for the pod as a whole, and not for each container."""
-    return (
-        node.pod_level
-        and decision.pod.has_pod_level_resources
-        and takes_part(decision.pod)
-        and has_pod_scope(node.topology_manager)
-    )
 
 
 def _memory_kinds(container: Container) -> list[str]:

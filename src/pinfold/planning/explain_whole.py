@@ -16,7 +16,6 @@ from pinfold.core.pod.pod_level import (
     exclusive_cpus,
     is_exclusive,
     memory_shortage,
-    takes_part,
 )
 from pinfold.core.topology_manager.manager import TopologyManager
 
@@ -58,7 +57,7 @@ def _why_off(config: NodeConfig) -> str:
 
 def why_unsound(node: Node, pod: Pod) -> str | None:
     """Why nothing would be left for containers that share in a pod; None: something would."""
-    if not (node.pod_level and has_pod_scope(node.topology_manager) and takes_part(pod)):
+    if not node.serves_whole(pod):
         return None
     shortages = [cpu_shortage(pod) if node.cpu_policy is not None else None]
     if node.memory_policy is not None:

@@ -110,6 +110,42 @@ def test_a_bubble_is_there_until_the_sandbox_is_gone() -> None:
     run(tale)
 
 
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        (WHOLE, replace(WHOLE, feature_gates={})),
+        (WHOLE, BY_CONTAINER),
+        (WHOLE_MEMORY, replace(WHOLE_MEMORY, feature_gates={})),
+        (WHOLE_MEMORY, replace(WHOLE_MEMORY, topology_manager_scope="container")),
+    ],
+    ids=["gate", "scope", "gate-memory", "scope-memory"],
+)
+def test_a_bubble_outlives_the_gate_and_the_scope(before: Any, later: Any) -> None:
+    """What was decided stays, for those who are created anew, too; who comes then has none."""
+
+    async def tale(node: LifecycleHarness) -> None:
+        pod, ran = await begin(node, "c0", "c1", "p0")
+        where, had = (node.kernel(), node.mems()), node.books.view.state
+        await node.kill()
+        node.config = later
+        await node.start()
+        await node.settle()
+        assert (node.kernel(), node.mems()) == where
+        await node.node.stop(ran["c0"])
+        await node.node.remove(ran["c0"])
+        await node.run(pod, "c0", guaranteed(2))
+        assert (node.kernel(), node.mems()) == where
+        now = node.books.view.state
+        assert (now.ledger, now.memory) == (had.ledger, had.memory)
+        node.api.put(whole_pod("late", "2", "1"))
+        await node.run(await node.pod("late"), "p0", SHARES)
+        assert node.books.view.state.ledger.bubbles.keys() == {"uid-app"}
+        await node.node.stop_pod(pod)
+        assert node.books.view.state.ledger.bubbles == {}
+
+    run(tale, machine="1s8c2t@16Gi" if before is WHOLE_MEMORY else MACHINE, config=before)
+
+
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_sandbox_that_goes_while_nobody_is_told_takes_its_bubble_along(removed: bool) -> None:
     async def tale(node: LifecycleHarness) -> None:

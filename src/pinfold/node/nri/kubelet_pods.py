@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from pinfold.admission.admission import POOL_EMPTY, NodeState
 from pinfold.admission.container import decide_container, decide_whole, keeps_memory
 from pinfold.admission.decision import Decision
-from pinfold.admission.pod_level import has_pod_scope
 from pinfold.admission.settling import recount, release
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.memory.memory import remove_container
@@ -23,7 +22,6 @@ from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.resize import resized
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS, annotation_problems
 from pinfold.core.pod.pod import Pod, QOSClass
-from pinfold.core.pod.pod_level import takes_part
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
@@ -96,9 +94,11 @@ class KubeletPods:
         )
 
     def _is_whole(self, pod: Pod) -> bool:
-        """Whether a pod is decided about as a whole."""
-        node = self._books.view.node
-        return node.pod_level and takes_part(pod) and has_pod_scope(node.topology_manager)
+        """Whether a pod is decided about as a whole.
+
+        Who has something so keeps it, whatever the gate and the scope are by now.
+        """
+        return self.bubble_of(pod.uid) or self._books.view.node.serves_whole(pod)
 
     def put(self, sandbox: PodSandbox) -> RuntimePod:
         """Take note of a pod's newest sandbox."""
@@ -129,6 +129,8 @@ class KubeletPods:
         books, name = self._books, container.name
         pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
         known = state = books.view.state if state is None else state
+        if self.bubble_of(pod.uid):
+            return self._keeps_bubble(pod, name)
         if runtime_pod.spec is not None and runtime_pod.spec.problem:
             return Decision(pod, admitted=True, notes=(runtime_pod.spec.problem,))
         state = self._rooms.seen_by(state, pod.uid)
@@ -161,11 +163,16 @@ class KubeletPods:
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 
+    def _keeps_bubble(self, pod: Pod, name: str) -> Decision:
+        """The decision about a container whose pod has its bubble: it has what is its there."""
+        view, decision = self._books.view, Decision(pod, admitted=True)
+        if view.state.ledger.cpus_of(pod.uid, name) is not None or view.pool:
+            return decision
+        return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
+
     def _decide_whole(self, known: NodeState, state: NodeState, pod: Pod) -> Decision:
-        """Decide about a pod that gets all that it has at once; who has it keeps it."""
+        """Decide about a pod that gets all that it has at once."""
         view = self._books.view
-        if self.bubble_of(pod.uid):
-            return Decision(pod, admitted=True)
         decision = decide_whole(view.node, state, pod)
         if not decision.admitted or decision.bubble is None:
             return decision
