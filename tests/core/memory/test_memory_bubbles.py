@@ -68,6 +68,34 @@ def test_a_pod_gives_back_its_bubble_and_no_more() -> None:
     assert state == MemoryState.of(NODES, {"q": {"c": (memory(GIB, 2),)}})
 
 
+@given(
+    bubbles=st.dictionaries(
+        st.sampled_from(["p", "q", "r"]),
+        st.tuples(st.integers(1, GIB), st.sampled_from([(0, 1), (2,)])),
+    ),
+    parts=st.dictionaries(st.sampled_from(["p", "q", "r"]), st.integers(0, 3)),
+    order=st.permutations(["p", "q", "r", "nobody"]),
+)
+def test_whatever_containers_have_of_it_a_bubble_comes_back_with_its_pod(
+    bubbles: dict[str, tuple[int, tuple[int, ...]]],
+    parts: dict[str, int],
+    order: list[str],
+) -> None:
+    """Also where none has anything: a pod of which all containers ask for nothing themselves."""
+    had = {uid: (memory(size, *nodes),) for uid, (size, nodes) in bubbles.items()}
+    assignments = {
+        uid: {f"c{n}": blocks for n in range(parts.get(uid, 0))} for uid, blocks in had.items()
+    }
+    state = MemoryState.of(NODES, assignments, had)
+    left = sum(size for size, _ in bubbles.values())
+    for uid in order:
+        before, state = state, remove_pod(state, uid)
+        assert (state is before) is (uid not in bubbles)
+        left -= bubbles.get(uid, (0, ()))[0]
+        assert sum(one.table("memory").reserved for one in state.machine.values()) == left
+    assert state == MemoryState(default_machine_state(NODES))
+
+
 def test_others_alone_on_a_node_of_the_group_keep_theirs() -> None:
     alone = (memory(GIB, 0),)
     state = MemoryState.of(

@@ -236,25 +236,39 @@ def remove_container(state: MemoryState, pod_uid: str, container: str) -> Memory
         return state
     left = {name: kept for name, kept in state.assignments[pod_uid].items() if name != container}
     assignments = {**state.assignments, pod_uid: left}
-    bubbles = state.bubbles
     if not left:
         del assignments[pod_uid]
-    if pod_uid in bubbles:
-        if left:
-            return MemoryState(state.machine, assignments, bubbles)
-        blocks = bubbles[pod_uid]
-        bubbles = {uid: kept for uid, kept in bubbles.items() if uid != pod_uid}
-    machine = dict(state.machine)
-    for block in blocks:
-        release(machine, block, _alone(assignments, bubbles, block))
-    return MemoryState(machine, assignments, bubbles)
+    if pod_uid not in state.bubbles:
+        return _given_back(MemoryState(state.machine, assignments, state.bubbles), blocks)
+    state = MemoryState(state.machine, assignments, state.bubbles)
+    return state if left else _without_bubble(state, pod_uid)
 
 
 def remove_pod(state: MemoryState, pod_uid: str) -> MemoryState:
-    """Give back what all containers of a pod have."""
+    """Give back what a pod has: its containers, and its bubble, whether or not any has some of it.
+
+    The same state where it has nothing.
+    """
     for container in state.assignments.get(pod_uid, {}):
         state = remove_container(state, pod_uid, container)
-    return state
+    return _without_bubble(state, pod_uid)
+
+
+def _without_bubble(state: MemoryState, pod_uid: str) -> MemoryState:
+    """Give back a bubble that no container has any of; the same state where there is none."""
+    if pod_uid not in state.bubbles:
+        return state
+    blocks = state.bubbles[pod_uid]
+    bubbles = {uid: kept for uid, kept in state.bubbles.items() if uid != pod_uid}
+    return _given_back(MemoryState(state.machine, state.assignments, bubbles), blocks)
+
+
+def _given_back(state: MemoryState, blocks: tuple[Block, ...]) -> MemoryState:
+    """The state once the machine has blocks back that nobody is assigned any more."""
+    machine = dict(state.machine)
+    for block in blocks:
+        release(machine, block, _alone(state.assignments, state.bubbles, block))
+    return MemoryState(machine, state.assignments, state.bubbles)
 
 
 def _charged(assignments: Assignments, bubbles: Bubbles) -> Iterator[tuple[str, str, Block]]:
