@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.kubelet.feature_gates import DISABLE_CPU_QUOTA_WITH_EXCLUSIVE_CPUS
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.machine.kubelet_view import kubelet_view
@@ -30,7 +31,7 @@ from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.kubelet_room import KubeletRoom
-from pinfold.node.nri.kubelet_specs import KubeletSpecs
+from pinfold.node.nri.kubelet_specs import KubeletSpecs, PodSource
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes
@@ -86,6 +87,8 @@ class LifecycleHarness:
     busy: bool = False
     version: int = 2
     has_server: bool = True
+    server: PodSource | None = None
+    """An API server in place of the one in memory."""
     dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
     settled: float = SETTLED
@@ -114,9 +117,19 @@ class LifecycleHarness:
         restored = restore(
             await self.store.load(), node, empty, parse=parse, on_mismatch=on_mismatch
         )
-        settings = replace(NodeSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
+        settings = replace(
+            NodeSettings(),
+            reserved_system_cpus=self.config.reserved_system_cpus,
+            uncap_owners=self.config.gate(DISABLE_CPU_QUOTA_WITH_EXCLUSIVE_CPUS),
+        )
         self.cgroups: FakeRuntimeCgroups = self.front(FakeRuntimeCgroups(self.node, self.gates))
-        self.ledger = RecordedCpusets(self.cgroups, self.report, batch=4, settled=self.settled)
+        self.ledger = RecordedCpusets(
+            self.cgroups,
+            self.report,
+            batch=4,
+            settled=self.settled,
+            uncaps=settings.uncap_owners,
+        )
         table = KubeletContainers(self.cgroups, self.ledger)
         observers = Observers(self.clock, no_document, self.report, self.ledger.follow)
         self.books = Books(
@@ -141,8 +154,8 @@ class LifecycleHarness:
         self._follower = asyncio.create_task(self.ledger.run(self.record()))
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
-        api = self.api if self.has_server else None
-        self.specs = KubeletSpecs(api, self.report)
+        api = self.server or self.api
+        self.specs = KubeletSpecs(api if self.has_server else None, self.report)
         inquiries = Inquiries(pods, self.devices, self.specs)
         containers = ContainerLifecycle(self.books, pods, table, self.ledger, inquiries)
         self.resizes = KubeletResizes(containers, self.mover, self.tell)

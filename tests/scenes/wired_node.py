@@ -184,9 +184,9 @@ class WiredNode(LifecycleHarness):
 
 
 @asynccontextmanager
-async def wired_node(folder: Path) -> AsyncIterator[WiredNode]:
+async def wired_node(folder: Path, **harness: Any) -> AsyncIterator[WiredNode]:
     """A node with an agent that is its runtime's plugin."""
-    node = WiredNode(settled=0.0)
+    node = WiredNode(settled=0.0, **harness)
     node.socket = folder / "nri.sock"
     async with runtime(node.socket) as node.peers:
         await node.start()
