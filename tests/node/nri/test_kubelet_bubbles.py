@@ -235,26 +235,84 @@ def test_another_pod_of_that_name_is_not_it() -> None:
     run_virtually(asyncio.wait_for(whole(), 600))
 
 
-def test_without_a_server_the_runtime_is_believed_and_the_status_says_so() -> None:
+def test_without_a_server_everybody_shares_and_it_is_said() -> None:
+    """What is shown of a pod that asks for resources as a whole looks like any other's."""
+
+    async def tale(node: LifecycleHarness) -> None:
+        await begin(node, "c0", "p0")
+        await node.run(await node.pod("plain"), "main", guaranteed(2))
+        assert set(node.kernel().values()) == {"1-15"}
+        assert node.api.asked == []
+        assert (node.specs.asked, node.specs.unread) == (0, 2)
+        said = [one for one in node.problems if "it shares its CPUs" in one]
+        assert [one.partition(":")[0] for one in said] == ["default/app", "default/plain"]
+        assert node.specs.problem in said[0]
+        assert "no API server says" in node.specs.problem
+        assert "give the agent access to one (kubeconfig)" in node.specs.problem
+        assert without_server(node.books.view.node) == node.specs.problem
+        assert without_server(replace(node.books.view.node, pod_level=False)) == ""
+        # Another agent says so again, and goes on as this one did.
+        await node.kill()
+        await node.start()
+        assert set(node.kernel().values()) == {"1-15"}
+
+    run(tale, has_server=False)
+
+
+def test_without_a_server_and_with_the_gate_off_the_runtime_is_believed() -> None:
     async def tale(node: LifecycleHarness) -> None:
         await begin(node, "c0")
         assert node.kernel() == {"app/c0": "2-3"}
-        assert node.api.asked == []
-        assert "no API server says" in without_server(node.books.view.node)
-        assert without_server(replace(node.books.view.node, pod_level=False)) == ""
+        assert node.problems == []
 
-    run(tale, has_server=False)
+    run(tale, has_server=False, config=replace(WHOLE, feature_gates={}))
+
+
+def test_who_owned_before_the_gate_was_on_owns_on_without_a_server() -> None:
+    async def tale(node: LifecycleHarness) -> None:
+        pod = await node.pod("db")
+        await node.run(pod, "main", guaranteed(2))
+        await node.kill()
+        node.config = WHOLE
+        await node.start()
+        assert node.kernel() == {"db/main": "2-3"}
+        assert node.problems == []
+
+    run(tale, has_server=False, config=replace(WHOLE, feature_gates={}))
 
 
 def test_only_pods_that_may_own_something_are_asked_for() -> None:
     async def tale(node: LifecycleHarness) -> None:
         await node.run(await node.pod("web", "burstable"), "main", BEST_EFFORT)
-        static = await node.pod("static")
-        static = replace(static, annotations={"kubernetes.io/config.source": "file"})
-        node.node.pods[static.id] = static
-        await node.run(static, "main", guaranteed(2))
-        assert node.kernel()["static/main"] == "2-3"
+        pod = await node.pod("declines")
+        declines = {"exclusive-cpus.pinfold.dev/pod": "false"}
+        pod = node.node.pods[pod.id] = replace(pod, annotations=declines)
+        await node.run(pod, "main", guaranteed(2))
         assert node.api.asked == []
+        assert node.specs.unread == 0
+
+    run(tale)
+
+
+@pytest.mark.parametrize(
+    ("source", "mirrors", "bubble"),
+    [("file", "uid-app", "2-7"), ("file", "uid-old", None), ("api", "uid-app", None)],
+)
+def test_a_static_pod_is_what_its_copy_on_the_server_says(
+    source: str, mirrors: str, bubble: str | None
+) -> None:
+    async def tale(node: LifecycleHarness) -> None:
+        annotations = {"kubernetes.io/config.mirror": mirrors}
+        about = {"name": "app", "uid": "uid-of-the-copy", "annotations": annotations}
+        node.api.put({**APP, "metadata": about})
+        pod = await node.pod("app")
+        annotations = {"kubernetes.io/config.source": source}
+        pod = node.node.pods[pod.id] = replace(pod, annotations=annotations)
+        await node.run(pod, "c0", guaranteed(2))
+        found = node.books.view.state.ledger.bubbles.get("uid-app")
+        assert found == (None if bubble is None else CPUSet.parse(bubble))
+        assert node.kernel() == {"app/c0": "1-15" if bubble is None else "4-5"}
+        assert ("another pod of that name" in node.specs.problem) is (bubble is None)
 
     run(tale)
 

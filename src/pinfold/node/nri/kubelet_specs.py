@@ -2,7 +2,8 @@
 
 That is what a pod asks for as a whole (``spec.resources``), and which of its containers begin
 before the others.  The API server is asked once for each pod, before its first container; who
-cannot be read shares, for it may be of those whose containers own nothing by themselves.
+cannot be read shares, for it may be of those whose containers own nothing by themselves.  So does
+everybody where there is no server.
 """
 
 from __future__ import annotations
@@ -29,6 +30,17 @@ AT_ONCE: Final = 16
 
 _SOURCE: Final = "kubernetes.io/config.source"
 """From where a kubelet has a pod, in the annotations of its sandbox."""
+
+_MIRROR: Final = "kubernetes.io/config.mirror"
+"""The uid of a pod that a kubelet has from a file, in the annotations of the copy on its server.
+
+A kubelet makes that copy before it has a runtime make the pod (upstream ``Kubelet.SyncPod``).
+"""
+
+NO_SERVER: Final = (
+    "no API server says what pods ask for as a whole, and the gate PodLevelResourceManagers is on: "
+    "give the agent access to one (kubeconfig), or switch the gate off"
+)
 
 _FIELDS: Final = ("name", "resources", "restartPolicy")
 
@@ -91,20 +103,15 @@ def recorded_spec(view: View, uid: str) -> PodSpec | None:
 
 
 def without_server(node: Node) -> str:
-    """Why nobody has anything as a whole where no server is asked; "" where nobody would."""
-    if not gives_whole(node):
-        return ""
-    return (
-        "the gate PodLevelResourceManagers is on, and no API server says what pods ask for as a "
-        "whole: give the agent access to one (kubeconfig), or switch the gate off"
-    )
+    """Why pods share where no server is asked; "" where nobody has anything as a whole."""
+    return NO_SERVER if gives_whole(node) else ""
 
 
 class KubeletSpecs:
     """Asks an API server for pods.
 
     Args:
-        source: the server; None: nobody is asked, and pods are what the runtime shows.
+        source: the server; None: there is none, and no pod can be read.
         report: told why there is no answer (pod as ``namespace/name``).
         limit: seconds that an answer may take.
     """
@@ -125,19 +132,10 @@ class KubeletSpecs:
         self.problem = ""
         """Why the last pod could not be read; "" when it could."""
 
-    def is_known_of(self, pod: PodSandbox) -> bool:
-        """Whether the server can have a pod: it may have none of those from files or elsewhere."""
-        return self._source is not None and pod.annotations.get(_SOURCE, "api") == "api"
-
     async def of_pod(self, pod: PodSandbox) -> PodSpec:
         """What the server says of a pod."""
-        if self._source is None or not self.is_known_of(pod):
-            return ORDINARY
-        self.asked += 1
         try:
-            async with asyncio.timeout(self._limit), self._slots:
-                manifest = await self._source.get_pod(pod.namespace, pod.name)
-            spec = _checked(pod, manifest)
+            spec = await self._ask(pod)
         except (PortError, PodError, TimeoutError) as error:
             no_answer = f"no answer within {self._limit:g} s"
             problem = no_answer if isinstance(error, TimeoutError) else str(error)
@@ -151,6 +149,15 @@ class KubeletSpecs:
             return PodSpec(problem=problem)
         self.problem = ""
         return spec
+
+    async def _ask(self, pod: PodSandbox) -> PodSpec:
+        """Ask the server; raises PortError, PodError or TimeoutError."""
+        if self._source is None:
+            raise PortError(NO_SERVER)
+        self.asked += 1
+        async with asyncio.timeout(self._limit), self._slots:
+            manifest = await self._source.get_pod(pod.namespace, pod.name)
+        return _checked(pod, manifest)
 
     def figures(self) -> Iterator[Figure]:
         """What the metrics tell of it."""
@@ -169,7 +176,11 @@ class KubeletSpecs:
 def _checked(pod: PodSandbox, manifest: Mapping[str, Any]) -> PodSpec:
     """What an answer says; raises PodError where it is about another pod, or about none."""
     spec = spec_of(manifest)
-    uid = manifest["metadata"].get("uid")
-    if uid != pod.uid:
+    about = manifest["metadata"]
+    uid = about.get("uid")
+    known_by = uid
+    if pod.annotations.get(_SOURCE, "api") != "api":
+        known_by = (about.get("annotations") or {}).get(_MIRROR)
+    if known_by != pod.uid:
         raise PodError("metadata.uid", f"{uid}: the API server has another pod of that name")
     return spec
