@@ -271,7 +271,7 @@ def test_a_server_that_has_no_such_pod(tmp_path: Path, has: Any, why: str) -> No
 
 
 def test_a_server_that_nobody_reaches(tmp_path: Path) -> None:
-    async def tale(node: WiredNode, api: ApiServer) -> None:
+    async def tale(node: WiredNode, _: ApiServer) -> None:
         await node.kill()
         # A port on which nobody listens, for it was just given back.
         listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
