@@ -56,7 +56,21 @@ def test_versions_are_read_as_people_and_kubelets_write_them(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "1.x", "latest", "1.36.", "1.36.2.1", "v1.36 2", "1" * 99]
+    "text",
+    [
+        "",
+        "1",
+        "1.x",
+        "latest",
+        "1.36.",
+        "1.36.2.1",
+        "v1.36 2",
+        "1" * 99,
+        "01.36",
+        "1.036",
+        "\uff11.36",
+        "\u0661.\u0663\u0666",
+    ],
 )
 def test_what_is_no_version_is_refused(text: str) -> None:
     with pytest.raises(KubeletVersionError, match=r"known are 1\.34, 1\.35, 1\.36, 1\.37"):

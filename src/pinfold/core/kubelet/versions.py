@@ -15,7 +15,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-_TEXT: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[-+][0-9A-Za-z.+_-]{0,200})?")
+_NUMBER: Final = "(0|[1-9][0-9]{0,3})"
+_BUILD: Final = "[-+][0-9A-Za-z.+_-]{0,200}"
+_TEXT: Final = re.compile(rf"v?{_NUMBER}\.{_NUMBER}(?:\.{_NUMBER})?(?:{_BUILD})?")
 
 
 class KubeletVersionError(ValueError):
