@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,48 @@ def test_up_and_down_again(file: Path) -> None:
     for one in told["kubelets"][:-1]:
         assert one["lost"] == [POD]
     assert file.read_bytes() == before
+
+
+def test_what_the_writer_drops_is_told(file: Path) -> None:
+    """A kubelet that writes the file anew without its pods has lost them, whoever reads it then."""
+    newest = file.with_name("newest")
+    run("convert", file, "--to", "v4" if file.name == CPUS else "v3", "-o", newest)
+    if file.name != CPUS:
+        # The memory manager of a kubelet without the gate does not start with it.
+        assert (
+            "does not take it itself"
+            in run("versions", newest, "--written-by", "1.37", status=2).stderr
+        )
+        return
+    asked = ("--written-by", "1.37", "--kubelet-version", "1.36")
+    told = run("versions", newest, *asked, status=1).stdout
+    assert told.count("lost by then: what pod") == 1
+    found = json.loads(run("versions", newest, *asked, "-o", "json", status=1).stdout)
+    assert found["lost_by_writer"] == [POD]
+
+
+def test_a_conversion_to_the_same_layout_changes_nothing(file: Path) -> None:
+    before = file.read_bytes()
+    layout = document("show", file)["layout"]
+    assert "nothing to change" in run("convert", file, "--to", layout).stdout
+    assert file.read_bytes() == before
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+
+
+def test_a_version_without_its_gate_points_to_the_gate(file: Path) -> None:
+    flag = f"--feature-gate {GATE}=true asks for kubelet 1.36 with the gate on"
+    assert flag in run("versions", file, "--kubelet-version", "1.36", status=1).stdout
+    assert (
+        flag
+        not in run(
+            "versions", file, "--kubelet-version", "1.36", "--feature-gate", f"{GATE}=true"
+        ).stdout
+    )
+
+
+def test_a_checksum_that_does_not_fit_is_named(file: Path) -> None:
+    file.write_bytes(re.sub(rb'"checksum":\d+', b'"checksum":7', file.read_bytes()))
+    assert "checksum: does not fit" in run("versions", file).stdout
 
 
 def test_a_refused_conversion_leaves_all_as_it_was(file: Path) -> None:

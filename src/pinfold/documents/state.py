@@ -147,4 +147,6 @@ class StateVersions(Record, frozen=True, kw_only=True):
     """The layout of the file that is judged: that of ``written_by``, if any."""
     written_by: str | UnsetType = UNSET
     """The kubelet that has taken the file first, and has written it anew."""
+    lost_by_writer: Sequence[str] | UnsetType = UNSET
+    """Uids of pods whose CPUs or memory as a whole ``written_by`` has dropped by that."""
     kubelets: Sequence[StateAcceptance]

@@ -36,7 +36,8 @@ def convert(
     v1 of CPUs to and from the others needs ``container_ids`` (container id -> pod uid, container
     name).  What pods have as a whole has a place in some layouts only; with ``drop_pod_entries``
     pods that have something of the kind are dropped where there is none, with all that their
-    containers have.  The checksum of the new file fits, whatever that of the old one was.
+    containers have.  The checksum of the new file fits, whatever that of the old one was; a
+    file that has the layout, and fits, stays as it is.
 
     Raises:
         RepairError: the layout does not hold what the file does, or is none of this kind; a
@@ -44,17 +45,19 @@ def convert(
         CheckpointError: a CPU list in the file cannot be read.
     """
     document = state.document
+    if isinstance(document, DeviceManagerCheckpoint):
+        raise RepairError(f"{state.kind.value} has one layout only")
+    if state.layout == layout.value and state.checksum_fits:
+        return Repair(state.file, ())
     changes = [f"layout: {state.layout} -> {layout.value}"]
     if not state.checksum_fits:
         changes.append(f"checksum: {state.checksum} did not fit the content, the new one does")
     if isinstance(document, CPUManagerCheckpoint):
         _check_layout(state, layout, CPU_STATE.anything.layouts)
         file = _convert_cpu(document, layout, container_ids, changes, drop=drop_pod_entries)
-    elif isinstance(document, MemoryManagerCheckpoint):
+    else:
         _check_layout(state, layout, MEMORY_STATE.anything.layouts)
         file = _convert_memory(document, layout, changes, drop=drop_pod_entries)
-    else:
-        raise RepairError(f"{state.kind.value} has one layout only")
     return Repair(file, tuple(changes))
 
 

@@ -127,16 +127,17 @@ def versions(
     --kubelet-version. With --written-by, that kubelet takes the file first and writes it anew.
 
     Exit status with --kubelet-version: 0 it takes the file with all that it says, 1 it refuses
-    it or loses something. Without: 0. 2 the file is of no use.
+    it, or it or the kubelet of --written-by loses something. Without: 0. 2 the file is of no use.
     """
     circumstances = circumstances_of(file, **node)
     with input_errors(*_USER_ERRORS):
         found = _read(file)
         if written_by is None and writer_feature_gates:
             raise click.UsageError("--writer-feature-gate needs --written-by")
-        writer = None if written_by is None else kubelet_of(written_by, writer_feature_gates)
-        if writer is not None:
-            found = _written_by(found, writer, circumstances)
+        writer = None
+        if written_by is not None:
+            writer = _writer(found, kubelet_of(written_by, writer_feature_gates), circumstances)
+            found = acceptance.written_by(found, writer.kubelet, circumstances)
     asked = acceptance.KUBELETS
     if circumstances.version is not None:
         pod_level = bool(circumstances.pod_level)
@@ -146,15 +147,19 @@ def versions(
         click.echo(_json(versions_document(file, found, writer, told)))
     else:
         click.echo(versions_text(file, found, writer, told))
-    if circumstances.version is not None and not all(one.keeps_all for one in told):
+    judged = told if writer is None else [writer, *told]
+    if circumstances.version is not None and not all(one.keeps_all for one in judged):
         raise SystemExit(_FINDINGS)
 
 
-def _written_by(found: StateFile, writer: acceptance.Kubelet, node: Circumstances) -> StateFile:
+def _writer(
+    found: StateFile, writer: acceptance.Kubelet, node: Circumstances
+) -> acceptance.Acceptance:
+    """What the kubelet makes of the file that is to write it anew."""
     before = acceptance.acceptance(found, writer, node)
     if before.outcome is acceptance.Outcome.REFUSED:
         raise RepairError(f"{node.path}: kubelet {writer} does not take it itself: {before.error}")
-    return acceptance.written_by(found, writer, node)
+    return before
 
 
 @state.command(name="repair")
