@@ -85,6 +85,18 @@ def test_a_new_agent_starts_with_what_the_old_one_was_configured(tmp_path: Path)
         of(file, gates=gates)
 
 
+def test_a_gate_that_the_version_of_the_record_lacks_names_the_way_out(tmp_path: Path) -> None:
+    """Nobody here has written 1.34, so it is said where it is from, and what names another."""
+    file, gates = tmp_path / "config.yaml", "{PodLevelResourceManagers: true}"
+    with pytest.raises(ConfigError) as refused:
+        of(file, "1.34", gates=gates)
+    assert 'the agent\'s record was begun as 1.34; kubeletVersion: "1.36"' in str(refused.value)
+    assert of(file, "1.34", gates=gates, kubeletVersion="1.36").node.kubelet_version == V1_36
+    with pytest.raises(ConfigError) as refused:
+        of(file, gates=gates, kubeletVersion="1.35")
+    assert "record" not in str(refused.value)
+
+
 def test_the_version_of_a_record(tmp_path: Path) -> None:
     assert recorded_kubelet_version(tmp_path) == "", "there is none"
     database = tmp_path / DATABASE

@@ -33,12 +33,13 @@ from pinfold.core.kubelet.feature_gates import (
     MEMORY_QOS,
     FeatureGateError,
     check_feature_gates,
+    refused_gates,
     spell_out,
 )
 from pinfold.core.kubelet.node_config import STATIC, NodeConfig
 from pinfold.core.kubelet.own_policies import OWN_POLICIES
 from pinfold.core.kubelet.version_rules import MEMORY_RESERVATION_TIERS, VersionRule
-from pinfold.core.kubelet.versions import KubeletVersion
+from pinfold.core.kubelet.versions import DEFAULT_VERSION, KubeletVersion, VersionSource
 from pinfold.core.memory.protection import Reservation
 from pinfold.core.topology_manager.policy import Policy, Scope
 
@@ -327,6 +328,18 @@ def flag_gates(flags: Mapping[str, str | tuple[str, ...] | None]) -> Mapping[str
     return flag_booleans(_pairs(given)) if given else {}
 
 
+def _why_this_version(config: NodeConfig) -> str:
+    """Where a version comes from that nobody here has written, and what mends its refusal."""
+    if config.kubelet_version_from is not VersionSource.RECORD:
+        return ""
+    meant = "a section pinfold with kubeletVersion names another"
+    if not refused_gates(config.feature_gates, DEFAULT_VERSION):
+        meant = (
+            f'kubeletVersion: "{DEFAULT_VERSION}" in the section pinfold decides as one that has'
+        )
+    return f" (the agent's record was begun as {config.kubelet_version}; {meant})"
+
+
 def check(config: NodeConfig) -> NodeConfig:
     """Check what takes more than one field to tell, and spell the feature gates out.
 
@@ -337,7 +350,7 @@ def check(config: NodeConfig) -> NodeConfig:
     try:
         check_feature_gates(config.feature_gates, version)
     except FeatureGateError as error:
-        raise SettingError(f"featureGates: {error}") from None
+        raise SettingError(f"featureGates: {error}{_why_this_version(config)}") from None
     gates = spell_out(config.feature_gates, version)
     period = config.cpu_cfs_quota_period
     if config.gate(CUSTOM_CPU_CFS_QUOTA_PERIOD):
