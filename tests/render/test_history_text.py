@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from pinfold.documents.api import HistoryEntry
+from pinfold.documents.explanation import ExplainedBubble, ExplainedContainer, Explanation
 from pinfold.documents.history import (
     CacheGiven,
     Controlled,
@@ -23,6 +24,28 @@ from pinfold.documents.records import Record
 from pinfold.render.history_text import render_history
 
 
+def decided(*containers: tuple[str, str | None], bubble: str = "", pool: str = "") -> Record:
+    """A pod that was admitted, with what it has as a whole."""
+    whole = ExplainedBubble(cpus=bubble, pool=pool, memory=(), request="", steps=())
+    return Explanation(
+        namespace="default",
+        name="db",
+        qos="Guaranteed",
+        admitted=True,
+        reason=None,
+        message=None,
+        topology_manager_policy="none",
+        bubble=whole if bubble else msgspec.UNSET,
+        containers=[
+            ExplainedContainer(
+                name=name, request="", hints=(), merged=None, constraint="", cpus=cpus, steps=()
+            )
+            for name, cpus in containers
+        ],
+        remedies=(),
+    )
+
+
 def entry(kind: str, document: Record | None, pod: str | None = "default/db") -> HistoryEntry:
     told = None if document is None else msgspec.to_builtins(document)
     return HistoryEntry(number=1, at=0.0, kind=kind, pod_uid="u", pod=pod, document=told)
@@ -31,6 +54,12 @@ def entry(kind: str, document: Record | None, pod: str | None = "default/db") ->
 @pytest.mark.parametrize(
     ("kind", "document", "words"),
     [
+        (
+            "admitted",
+            decided(("own", "2-3"), ("log", None), bubble="2-7", pool="4-7"),
+            "bubble 2-7, pod shared pool 4-7; own: CPUs 2-3; log: shares in the bubble",
+        ),
+        ("admitted", decided(("own", "2"), ("log", None)), "own: CPUs 2; log: shared pool"),
         (
             "repaired",
             Drifted(container="app", expected="1", found="0-1", repaired=True, problem=""),

@@ -55,8 +55,15 @@ def _words(entry: HistoryEntry) -> Iterator[str]:
 def _decision(told: Explanation) -> Iterator[str]:
     if not told.admitted:
         yield f"{told.reason}: {told.message}"
-    for one in told.containers if told.admitted else ():
-        yield f"{one.name}: {f'CPUs {one.cpus}' if one.cpus else 'shared pool'}"
+    if not told.admitted:
+        return
+    bubble, pool = told.bubble or None, "shared pool"
+    if bubble is not None and bubble.cpus:
+        shared = bubble.pool and f", pod shared pool {bubble.pool}"
+        yield f"bubble {bubble.cpus}{shared}"
+        pool = "shares in the bubble"
+    for one in told.containers:
+        yield f"{one.name}: {f'CPUs {one.cpus}' if one.cpus else pool}"
 
 
 def _drifted(told: Drifted) -> Iterator[str]:

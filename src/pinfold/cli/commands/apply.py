@@ -10,9 +10,11 @@ import click
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
+from pinfold.core.pod.isolation_levels import IsolationLevel
 from pinfold.core.values.names import invalid, label_problems
 from pinfold.documents.api import DecidedPod, ObjectName
 from pinfold.documents.records import VERSION
+from pinfold.documents.status import Container
 
 _QUOTA: Final = "ResourceQuota"
 _NAMESPACE: Final = "Namespace"
@@ -166,4 +168,12 @@ def _line(pod: DecidedPod) -> str:
     if pod.is_rejected:
         return f"{name} rejected: {pod.reason}: {pod.message}"
     owned = [f"{one.name} {one.cpus}" for one in pod.containers if one.exclusive]
+    if pod.bubble and pod.bubble.cpus:
+        owned += [f"{one.name} {one.cpus} (pod shared pool)" for one in _in_pod_pool(pod)]
     return f"{name} admitted" + (f": {', '.join(owned)}" if owned else " to the shared pool")
+
+
+def _in_pod_pool(pod: DecidedPod) -> Iterator[Container]:
+    """Those who share in what the pod has as a whole."""
+    level = IsolationLevel.POD.value
+    return (one for one in pod.containers if not one.exclusive and one.isolation == level)
