@@ -194,6 +194,31 @@ def test_resizes_hold_for_both_sides_of_a_comparison(write: Write) -> None:
     assert document["changed"] == [{"namespace": "default", "name": "feed"}]
 
 
+def test_a_plan_says_by_whose_rules_resizes_are_answered(write: Write) -> None:
+    base = ["plan", *STATIC, write("pod.yaml", POD), "--resize", "pod/feed=4"]
+    asked = (
+        ([], "KEP-5554", True),
+        (["--kubelet-version", "1.36"], "kubelet", False),
+    )
+    for options, rules, feasible in asked:
+        document = json.loads(run(*base, *options, "-o", "json").stdout)
+        assert document["resize_rules"] == rules
+        assert document["resizes"][0]["feasible"] == feasible
+        header = run(*base, *options).stdout.partition("\n\n")[0]
+        assert ("Pinfold's rules" in " ".join(header.split())) == (rules == "KEP-5554")
+
+
+def test_both_sides_of_a_comparison_of_kubelets_answer_resizes_as_kubelets(write: Write) -> None:
+    base = ["plan", *STATIC, "--resize", "pod/feed=4", "--compare-kubelet-version", "1.35"]
+    document = json.loads(run(*base, write("pod.yaml", POD), "-o", "json").stdout)
+    for side in ("before", "after"):
+        assert document[side]["resize_rules"] == "kubelet"
+        assert document[side]["resizes"][0]["reason"] == "Infeasible"
+    own = write("own.yaml", CONFIG + "pinfold: {}\n")
+    told = run(*base, write("pod.yaml", POD), "--kubelet-config", own).stdout
+    assert "resizes are answered by Pinfold's rules" in " ".join(told.split())
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [

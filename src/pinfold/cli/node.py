@@ -43,8 +43,13 @@ class Request(Struct, frozen=True):
         return self.planner.machine.name
 
 
-def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Request:
-    """Read machine, configuration and manifests; exits with one clear line if they are bad."""
+def load_request(
+    manifests: tuple[str, ...], options: Mapping[str, Any], *, as_kubelet: bool = False
+) -> Request:
+    """Read machine, configuration and manifests; exits with one clear line if they are bad.
+
+    ``as_kubelet`` is that of :class:`~pinfold.planning.planner.Planner`.
+    """
     source = ConfigSource.read(options.get("kubelet_config"), options)
     with input_errors(MachineError, ManifestError, NodeError):
         machine = open_machine(options.get("machine"))
@@ -63,6 +68,7 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
             quotas=PlannedQuotas.of(
                 read.quotas, read.counted, read.claims, read.templates, claims.capacity
             ),
+            as_kubelet=as_kubelet,
         )
     notes = (*notes, *device_notes, *read.notes, *_class_notes(planner, read.pods))
     if read.nodes:

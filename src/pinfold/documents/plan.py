@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, TypeAlias
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import (
@@ -19,6 +20,10 @@ from pinfold.documents.records import (
     QOSClass,
     Record,
 )
+
+BY_KEP: Final = "KEP-5554"
+BY_KUBELET: Final = "kubelet"
+ResizeRules: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [BY_KEP, BY_KUBELET]})]
 
 
 class PlannedMachine(Record, frozen=True, kw_only=True):
@@ -238,6 +243,9 @@ class Plan(Document, frozen=True, kw_only=True):
     """What is wished of the node besides, where it has a section ``pinfold``."""
     resizes: Sequence[PlannedResize] | UnsetType = UNSET
     """The answers to ``--resize``, in its order; all else is as it is after them."""
+    resize_rules: ResizeRules | UnsetType = UNSET
+    """By whose rules they are answered: those of KEP-5554, as Pinfold resizes, or those of the
+    kubelet."""
     quotas: Sequence[QuotaUse] | UnsetType = UNSET
     """The ResourceQuotas among the manifests, as they are with all pods that were admitted."""
     notes: Sequence[str] | UnsetType = UNSET

@@ -68,9 +68,16 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         memory_qos=of_classes(plan.planner, (one.pod for one in plan.admitted), protection),
         in_force=UNSET if node is None else _in_force(wishes_of_node(node)),
         resizes=[_resize(one) for one in plan.resizes] or UNSET,
+        resize_rules=_resize_rules(plan),
         quotas=list(quota_use(plan.quotas)) or UNSET,
         notes=notes,
     )
+
+
+def _resize_rules(plan: Plan) -> str | UnsetType:
+    if not plan.resizes:
+        return UNSET
+    return form.BY_KUBELET if plan.planner.resizes_as_kubelet else form.BY_KEP
 
 
 def planned_config(config: NodeConfig) -> form.PlannedConfig:

@@ -127,6 +127,8 @@ class Planner:
         classes: the classes by which devices can be asked for.
         kernel: what is known of the machine's kernel.
         quotas: those of the pods' namespaces, and what of the pods decides about them.
+        as_kubelet: whether resizes are a kubelet's to answer, also where nobody has asked for the
+            answers of just this version.
 
     Raises:
         NodeError: a kubelet with this configuration would not start, or not serve, on the machine.
@@ -151,8 +153,10 @@ class Planner:
         classes: DeviceClasses = NO_CLASSES,
         kernel: Kernel = Kernel(),  # noqa: B008 - frozen, of None
         quotas: PlannedQuotas = NOT_PLANNED,
+        as_kubelet: bool = False,
     ) -> None:
         self.quotas = quotas
+        self.as_kubelet = as_kubelet
         self.machine = machine
         self.config = config
         self.rules = rules
@@ -166,6 +170,11 @@ class Planner:
             name: replace(resource, preferred_allocation=False)
             for name, resource in (devices or {}).items()
         }
+
+    @property
+    def resizes_as_kubelet(self) -> bool:
+        """Whether resizes are answered as by the kubelet, and not by KEP-5554."""
+        return self.config.own is None and (self.as_kubelet or self.config.version_is_explicit)
 
     @property
     def empty(self) -> NodeState:
@@ -245,7 +254,8 @@ class Planner:
 
         It is answered by KEP-5554, whatever the policy is called; a node with a section
         ``pinfold`` heeds the annotations ``keep-cpus`` and ``resize-below-baseline``.  Where a
-        version of the kubelet is asked for, and there is no such section, its answer is given.
+        version of the kubelet is asked for, and there is no such section, its answer is given
+        (:attr:`resizes_as_kubelet`).
 
         Args:
             plan: one of this planner's.
@@ -270,7 +280,7 @@ class Planner:
         denied = self.quotas.denied(plan.quotas, pod, Owner(pod.uid, container), wish.cpus, cpus)
         if denied is not None:
             return _answered(plan, ResizedContainer(pod, container, wish.cpus, denied))
-        if self.config.version_is_explicit and self.config.own is None:
+        if self.resizes_as_kubelet:
             decision, state = resize_as_kubelet(
                 self.node, plan.state, self.config, pod, (container, wish.cpus)
             )

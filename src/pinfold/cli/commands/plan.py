@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from msgspec import Struct
@@ -33,6 +33,10 @@ from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.resource_notes import unknown_resources
 from pinfold.render.text import render_plan
+
+_OWN_RESIZES: Final = (
+    "beside a section pinfold, resizes are answered by Pinfold's rules and not by the kubelet's"
+)
 
 
 class Other(Struct, frozen=True):
@@ -118,7 +122,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click
 
         plan_nodes(nodes, manifests, node, as_json=output == "json", style=style(color))
         return
-    request = load_request(manifests, node)
+    request = load_request(manifests, node, as_kubelet=other.version is not None)
     said = filter(None, (request.planner.node.smt_remark,))
     request = replace(request, notes=(*request.notes, *said, *_unknown_resources(request)))
     placed = placed_pods(request.planner, request.pods, resizes)
@@ -168,9 +172,12 @@ def _compare(  # noqa: PLR0913, PLR0917 - what was asked, and how it is told
             classes=known.classes,
             kernel=known.kernel,
             quotas=known.quotas,
+            as_kubelet=known.as_kubelet,
         )
     notes = (*notes, *filter(None, (planner.node.smt_remark,)))
     after = placed_pods(planner, request.pods, resizes)
+    if resizes and known.as_kubelet and not planner.resizes_as_kubelet:
+        notes = (*notes, _OWN_RESIZES)
     told = list(dict.fromkeys((*request.notes, *notes)))
     document = compare_document(before, after, told, refused)
     if output == "json":

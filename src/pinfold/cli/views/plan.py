@@ -25,6 +25,7 @@ from pinfold.core.memory.protection import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.plan import (
+    BY_KEP,
     CgroupMemory,
     ClassMemory,
     DeviceCounts,
@@ -77,7 +78,7 @@ def plan_view(
     idle = idle_siblings(plan.pods)
     return PlanView(
         title=title or plan.machine.name,
-        subtitle=f"{kubelet_words(plan.kubelet)} · {policy}",
+        subtitle=" · ".join((kubelet_words(plan.kubelet), policy, *_resize_rules(plan))),
         node_map=machine_map(
             on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved, idle=idle
         ),
@@ -94,6 +95,14 @@ def plan_view(
         numa=_planned_gauges(plan, on.unlocated),
         resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),
     )
+
+
+def _resize_rules(plan: Plan) -> Iterator[str]:
+    """That the answers to resizes are not those of the kubelet of the header."""
+    if plan.resize_rules == BY_KEP:
+        # Beside a section ``pinfold`` no version makes them the kubelet's.
+        other = " (--kubelet-version: the kubelet's)" if plan.config.pinfold is UNSET else ""
+        yield f"resizes by Pinfold's rules{other}"
 
 
 def _resize(resize: PlannedResize, keys: set[str]) -> ResizeRow:
