@@ -99,10 +99,9 @@ def plan_view(
 
 def _resize_rules(plan: Plan) -> Iterator[str]:
     """That the answers to resizes are not those of the kubelet of the header."""
-    if plan.resize_rules == BY_KEP:
-        # Beside a section ``pinfold`` no version makes them the kubelet's.
-        other = " (--kubelet-version: the kubelet's)" if plan.config.pinfold is UNSET else ""
-        yield f"resizes by Pinfold's rules{other}"
+    # A node with a section ``pinfold`` is an agent's, and so are all of its answers.
+    if plan.resize_rules == BY_KEP and plan.config.pinfold is UNSET:
+        yield "resizes by Pinfold's rules (--kubelet-version: the kubelet's)"
 
 
 def _resize(resize: PlannedResize, keys: set[str]) -> ResizeRow:
