@@ -72,6 +72,15 @@ class Decision(Struct, frozen=True):
             return dict(self.bubble.parts)
         return {name: one.claim for name, one in self.allocations.items()}
 
+    def shares(self, only: str | None = None) -> bool:
+        """Whether a container of the pod, or this one, runs on the node's shared pool with it.
+
+        Who shares what is left of its pod's bubble does not.
+        """
+        claims, mixed = self.claims, self.pod.mixed
+        names = {one.name for one in self.pod.all_containers} if only is None else {only}
+        return not names <= claims.keys() or not names.isdisjoint(mixed)
+
     @property
     def idle(self) -> dict[str, CPUSet]:
         """The siblings that stay idle, by container that is SMT-isolated."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.decision import Decision
 from pinfold.admission.mixed import mixed_owners
 from pinfold.core.moves.owners import MoveOptions, Owner
 from pinfold.core.pod.pod import Container
@@ -223,6 +224,19 @@ class View(Struct, frozen=True, dict=True):
             (where := self.where(pod, container)).own is None or where.shares
             for pod, container in self.pods.containers().values()
         )
+
+    def leaves_nobody_without_cpus(
+        self, decision: Decision, after: NodeState, only: str | None = None
+    ) -> bool:
+        """Whether there is a CPU for all who share, once it is as it was decided.
+
+        Args:
+            decision: about a pod that is admitted, or about its container ``only``.
+            after: what runs then.
+            only: the container.
+        """
+        left = after.ledger.default - after.offline
+        return bool(left) or not (decision.shares(only) or self.anybody_shares())
 
     @property
     def confirmed(self) -> View:

@@ -157,9 +157,9 @@ class KubeletPods:
         decision = decide_container(node, state, pod, name, idle, devices)
         if not decision.admitted:
             return decision
-        left = self._ledger_after(known.ledger, runtime_pod, decision, name).default - known.offline
-        owns = bool(decision.allocations) and name not in decision.pod.mixed
-        if left or (owns and not books.view.anybody_shares()):
+        ledger = self._ledger_after(known.ledger, runtime_pod, decision, name)
+        after = replace(known, ledger=ledger)
+        if books.view.leaves_nobody_without_cpus(decision, after, name):
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 
@@ -176,8 +176,7 @@ class KubeletPods:
         decision = decide_whole(view.node, state, pod)
         if not decision.admitted or decision.bubble is None:
             return decision
-        left = known.ledger.default - decision.bubble.cpus - known.offline
-        if left or (decision.bubble.cpus and not view.anybody_shares()):
+        if view.leaves_nobody_without_cpus(decision, _with_bubble(known, decision)):
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 

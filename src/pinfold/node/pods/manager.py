@@ -214,10 +214,7 @@ class Manager:
         decision, question = answers.decide(draft.node, state, workload.pod)
         if not decision.admitted or question is not None:
             return decision, question
-        after = settle(draft.state, decision)
-        pod = decision.pod
-        shares = len(decision.allocations) < len(pod.all_containers) or bool(pod.mixed)
-        if after.ledger.default - after.offline or not (shares or self.books.view.anybody_shares()):
+        if view.leaves_nobody_without_cpus(decision, settle(draft.state, decision)):
             return decision, None
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY), None
 
