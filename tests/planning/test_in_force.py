@@ -294,7 +294,9 @@ def test_limits_by_class_and_manifest() -> None:
     assert wishes(config, pod("2", cpu_burst="50%"))["cpuBurst"].reason == "it has no CPU quota"
     assert wishes(OURS, pod("500m", cpu_burst="0%")) == {}
     with_containers = replace(config, runtime="cri")
-    assert all(one.value is None for one in wishes(with_containers, pod()).values())
+    by_name = wishes(with_containers, pod())
+    assert by_name.pop("memoryQoS").value == "memory.min 1073741824 bytes"
+    assert all(one.value is None for one in by_name.values())
 
 
 @pytest.mark.parametrize(

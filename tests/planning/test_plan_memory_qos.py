@@ -143,7 +143,7 @@ def test_cgroup_v1_has_no_such_files() -> None:
 
 @pytest.mark.parametrize(
     ("runtime", "written", "classes"),
-    [("process", True, False), ("nri", True, True), ("cri", False, False)],
+    [("process", True, False), ("nri", True, True), ("cri", True, False)],
 )
 def test_who_writes_them_on_a_node_with_an_agent(
     runtime: str, written: bool, classes: bool
@@ -152,7 +152,9 @@ def test_who_writes_them_on_a_node_with_an_agent(
     assert ("g/c" in told(document), "classes" in told(document)) == (written, classes)
 
 
-@pytest.mark.parametrize(("runtime", "throttled"), [("process", False), ("nri", True)])
+@pytest.mark.parametrize(
+    ("runtime", "throttled"), [("process", False), ("cri", False), ("nri", True)]
+)
 def test_an_agent_slows_nobody_down_on_the_way_to_no_limit(runtime: str, throttled: bool) -> None:
     unlimited = replace(BURSTABLE, annotations={"pinfold.dev/memory-limit": "none"})
     document, _ = plan(replace(ON, own=OwnPolicies(), runtime=runtime), [unlimited])

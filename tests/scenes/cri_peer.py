@@ -115,8 +115,12 @@ async def client_of(peer: Peer, *, quick: float = 5.0) -> AsyncIterator[CriClien
 
 
 @asynccontextmanager
-async def runtime_on(peer: Peer, *, quick: float = 5.0) -> AsyncIterator[CriRuntime]:
-    settings = CriSettings(peer.folder / "logs", peer.folder / "volumes")
+async def runtime_on(
+    peer: Peer, *, quick: float = 5.0, protects_memory: bool = False
+) -> AsyncIterator[CriRuntime]:
+    settings = CriSettings(
+        peer.folder / "logs", peer.folder / "volumes", protects_memory=protects_memory
+    )
     runtime = CriRuntime(CriClient(peer.address, quick=quick, long=quick), settings)
     try:
         yield runtime

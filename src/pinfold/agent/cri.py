@@ -37,6 +37,8 @@ from pinfold.node.recovery.survivors import survivors
 
 VOLUMES: Final = "volumes"
 
+CGROUP_V2: Final = 2
+
 CRI_PATIENCE: Final = 60.0
 """Seconds for a runtime that is started at the same time, as when the machine boots."""
 
@@ -61,7 +63,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
     def parent(pod_uid: str) -> str:
         return pod_cgroup_parent(name, pod_uid, driver)
 
-    found = RuntimeCgroups(root=parent("").rpartition("/")[0])
+    found = RuntimeCgroups(parent=parent)
     cgroups, described = front(found), found.describe()
     logs = LogFolders(start.state_dir / LOGS)
     cri_settings = CriSettings(
@@ -69,6 +71,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
         volume_root=start.state_dir / VOLUMES,
         log_limits=config.logs,
         cgroup_parent=lambda spec: parent(spec.key.pod_uid),
+        protects_memory=described.version == CGROUP_V2,
     )
     runtime, tree = front(CriRuntime(client, cri_settings)), claim_of_runtime(name)
     async with start.alone(tree, cgroups, runtime) as listener:

@@ -1,7 +1,6 @@
 """What a plan says of MemoryQoS: whose memory is protected, and where it is throttled.
 
-Told where the gate is on and somebody writes these files: a kubelet, or an agent that runs the
-containers itself.
+Told where the gate is on: somebody writes these files, a kubelet or an agent.
 """
 
 from __future__ import annotations
@@ -20,18 +19,12 @@ from pinfold.documents import plan as form
 from pinfold.planning.planner import Planner
 
 _V1: Final = 1
-_ITSELF: Final = "process"
 _BY_KUBELET: Final = "nri"
 
 
 def rules_of(planner: Planner) -> MemoryQoS | None:
     """By which rules the files are written on this node; None: nobody writes anything there."""
-    config = planner.config
-    if planner.kernel.cgroups == _V1:
-        return None
-    if config.own is not None and config.runtime not in (_ITSELF, _BY_KUBELET):
-        return None
-    return _wished(planner)
+    return None if planner.kernel.cgroups == _V1 else _wished(planner)
 
 
 def _wished(planner: Planner) -> MemoryQoS | None:
@@ -54,7 +47,7 @@ def with_memory_qos(
     if rules is None or not planned.admitted:
         return planned
     # A kubelet knows no such annotation.
-    heeded = planner.config.own is not None and planner.config.runtime == _ITSELF
+    heeded = not _in_classes(planner)
     limited = not (heeded and MEMORY_LIMIT.of(pod.annotations, ""))
     by_name = {
         one.name: rules.of_container(pod, one, limited=limited) for one in pod.all_containers
@@ -75,13 +68,17 @@ def of_classes(
 
     An agent's tree has no level of classes (ADR 36).
     """
-    in_classes = planner.config.own is None or planner.config.runtime == _BY_KUBELET
-    if rules is None or not in_classes:
+    if rules is None or not _in_classes(planner):
         return UNSET
     kubepods, burstable = map(_cgroup, rules.of_classes(pods))
     if kubepods is UNSET and burstable is UNSET:
         return UNSET
     return form.ClassMemory(kubepods=kubepods, burstable=burstable)
+
+
+def _in_classes(planner: Planner) -> bool:
+    """Whether a kubelet makes the cgroups, and not an agent."""
+    return planner.config.own is None or planner.config.runtime == _BY_KUBELET
 
 
 def _cgroup(protection: Protection) -> form.CgroupMemory | UnsetType:

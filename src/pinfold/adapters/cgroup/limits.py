@@ -54,8 +54,7 @@ def v2_settings(limits: Limits) -> Iterator[Setting]:
     yield Setting("cpu", "cpu.max", capped, quota is not None)
     yield _burst(limits, "cpu.max.burst")
     yield Setting("memory", "memory.max", str(memory or "max"), bool(memory))
-    for file, amount, unset in _protection(limits):
-        yield Setting("memory", file, str(unset if amount is None else amount), bool(amount))
+    yield from v2_protection(limits)
     yield _pids(limits)
     weight = str(limits.io_weight or _WEIGHT)
     wished = limits.io_weight is not None
@@ -71,13 +70,24 @@ def v1_settings(limits: Limits) -> Iterator[Setting]:
     yield Setting("cpu", _V1_QUOTA, str(quota or -1), quota is not None)
     yield _burst(limits, "cpu.cfs_burst_us")
     yield Setting("memory", "memory.limit_in_bytes", str(memory or -1), bool(memory))
-    for file, amount, _ in _protection(limits):
-        if amount:
-            yield Setting("", file, str(amount), wished=True, needs=_V2)
+    yield from v1_protection(limits)
     yield _pids(limits)
     if limits.io_weight is not None:
         yield Setting("", "io.weight", str(limits.io_weight), wished=True, needs=_V2)
     yield from _hugetlb(limits, "limit_in_bytes")
+
+
+def v2_protection(limits: Limits) -> Iterator[Setting]:
+    """What is written of memory's protection for cgroup v2."""
+    for file, amount, unset in _protection(limits):
+        yield Setting("memory", file, str(unset if amount is None else amount), bool(amount))
+
+
+def v1_protection(limits: Limits) -> Iterator[Setting]:
+    """What cgroup v1 lacks of it."""
+    for file, amount, _ in _protection(limits):
+        if amount:
+            yield Setting("", file, str(amount), wished=True, needs=_V2)
 
 
 def _burst(limits: Limits, file: str) -> Setting:

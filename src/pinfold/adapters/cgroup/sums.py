@@ -8,7 +8,7 @@ two sides are none: so each side weighs as much for I/O as its pods do together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +41,11 @@ def add_up(base: Path, sides: Iterable[Path], root: Path, changed: Limits = NONE
     """
     folders = [side for side in sides if side.is_dir()]
     _weigh(folders)
+    return protect(base, folders, root, changed)
+
+
+def protect(base: Path, folders: Sequence[Path], root: Path, changed: Limits = NONE) -> list[str]:
+    """The half of :func:`add_up` that is about memory; the pods are below ``folders``."""
     if changed.protection == NONE.protection and not is_protecting(base):
         return []
     missing: list[str] = []

@@ -44,18 +44,20 @@ def container_config(  # noqa: PLR0913 - what it is, and what was found out for 
     creation: str,
     volumes: Path,
     oom_score_floor: int,
+    protects_memory: bool = False,
 ) -> pb.ContainerConfig:
     """Put together the configuration of a container.
 
     ``attempt`` tells it from others of its name in the sandbox, ``creation`` from every other
     container; ``volumes`` is the folder of its pod's emptyDir volumes, and ``oom_score_floor`` the
-    lowest OOM score adjustment that can be set.
+    lowest OOM score adjustment that can be set; ``protects_memory``: see
+    :class:`~pinfold.adapters.cri.sandboxes.CriSettings`.
 
     Raises:
         RuntimeFailedError: a volume cannot be mounted.
     """
     process = spec.process
-    resources = to_wire(resources_of(spec))
+    resources = to_wire(resources_of(spec, protects_memory=protects_memory))
     if spec.oom_score_adj is not None:
         resources.oom_score_adj = max(spec.oom_score_adj, oom_score_floor)
     words = (process.command, process.args) if process.command or process.args else None

@@ -83,6 +83,7 @@ class Creator:
             creation=creation,
             volumes=self._sandboxes.volumes(spec.key.pod_uid),
             oom_score_floor=oom_score_floor,
+            protects_memory=self._sandboxes.protects_memory,
         )
         request = pb.CreateContainerRequest(
             pod_sandbox_id=sandbox.id, config=config, sandbox_config=sandbox.config

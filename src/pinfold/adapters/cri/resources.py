@@ -97,8 +97,11 @@ def from_wire(wire: pb.LinuxContainerResources) -> Resources:
     )
 
 
-def resources_of(spec: ContainerSpec) -> Resources:
-    """What a container is created with, so that it never runs anywhere else."""
+def resources_of(spec: ContainerSpec, *, protects_memory: bool = False) -> Resources:
+    """What a container is created with, so that it never runs anywhere else.
+
+    Its memory is protected, as a kubelet does, where there are files for that (cgroup v2).
+    """
     placement = spec.placement
     if placement is None:
         return Resources()
@@ -111,6 +114,7 @@ def resources_of(spec: ContainerSpec) -> Resources:
         mems="" if placement.mems is None else str(placement.mems),
         memory=limits.memory,
         hugepages={page_size_name(size): limit for size, limit in limits.hugepages.items()},
+        unified=limits.protection.unified if protects_memory else {},
     )
 
 

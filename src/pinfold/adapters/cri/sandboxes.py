@@ -28,7 +28,9 @@ class CriSettings(Struct, frozen=True):
     ``volume_root`` the emptyDir volumes.  ``cgroup_parent`` gives the cgroup of a pod whose
     specification says none ("": the runtime's own).  With ``require_network`` a pod that wants a
     network of its own fails where the runtime has none to give; it gets the host's otherwise.
-    ``oom_score_floor`` None finds out what the runtime may set.
+    ``oom_score_floor`` None finds out what the runtime may set.  ``protects_memory``: the runtime's
+    cgroups are of version 2, the only one with files that protect a container's memory; a runtime
+    refuses a container with such files elsewhere.
     """
 
     log_root: Path
@@ -37,6 +39,7 @@ class CriSettings(Struct, frozen=True):
     cgroup_parent: Callable[[ContainerSpec], str] | None = None
     require_network: bool = False
     oom_score_floor: int | None = None
+    protects_memory: bool = False
 
 
 class PodSandbox(Struct, frozen=True):
@@ -53,6 +56,11 @@ class Sandboxes:
         self._client = client
         self._settings = settings
         self._locks: dict[str, asyncio.Lock] = {}
+
+    @property
+    def protects_memory(self) -> bool:
+        """See :class:`CriSettings`."""
+        return self._settings.protects_memory
 
     def lock(self, pod_uid: str) -> asyncio.Lock:
         """Held while a pod's sandbox is looked for or changed."""

@@ -290,7 +290,7 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(name="scaleDownGracePeriod", of_container=_grace_period),
     Feature(name="irqs", of_container=_irqs),
     Feature(name="cache", of_container=_cache),
-    Feature(name="memoryQoS", runtimes=("process",), of_container=_memory_qos),
+    Feature(name="memoryQoS", runtimes=("process", "cri"), of_container=_memory_qos),
     Feature(name="cpuBurst", runtimes=("process",), of_container=_cpu_burst),
     Feature(name="suppression", runtimes=("process",), of_node=_suppression),
     Feature(name="podPidsLimit", runtimes=("process",), of_node=_pids),

@@ -25,6 +25,7 @@ from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.runtime.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.runtime.found_cpusets import FoundCpusets, cgroup_of, not_frozen
 from pinfold.adapters.cgroup.runtime.gate_record import GateFile
+from pinfold.adapters.cgroup.runtime.protection import PodProtection
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
@@ -65,11 +66,12 @@ class RuntimeCgroups(NoIdleSide):
     """The :class:`pinfold.ports.cgroups.Cgroups` of containers that somebody else makes.
 
     Limits are left to the runtime, which got them with the container; only CPUs and memory nodes
-    are written.
+    are written, and of pods that the runtime was told where to make how memory is protected.
 
     Args:
-        root: OCI's ``cgroupsPath`` of a cgroup in which the runtime was told to make them, which is
-            removed in the end; "": somebody else's.
+        parent: OCI's ``cgroupsPath`` of the cgroup in which the runtime was told to make those of a
+            pod, by the pod's uid; the one above, of all pods, is removed in the end; None: they are
+            somebody else's.
         gates: where it is written down what a kubelet's cpusets above those of containers had
             before they were used; None: they are not used.
         report: is told of one of these that cannot be put back.
@@ -85,19 +87,20 @@ class RuntimeCgroups(NoIdleSide):
     def __init__(
         self,
         *,
-        root: str = "",
+        parent: Callable[[str], str] | None = None,
         gates: Path | None = None,
         report: Callable[[str], None] = lambda _: None,
         found: Hierarchies | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         found = found or find_hierarchies()
-        self._root = root
+        self._root = "" if parent is None else parent("").rpartition("/")[0]
         self._version = found.version
         mount = found.unified if self._version == 2 else found.v1[CPUSET]
         assert mount is not None  # noqa: S101 - the version was taken from it
         self._mount: CgroupMount = mount
         self._mounts = found.v1
+        self._protection = None if parent is None else PodProtection(found.version, mount, parent)
         self._cpusets = FoundCpusets(self._version, mount.point, found.v1)
         record = None if gates is None else GateFile(gates, mount)
         self._all = ContainerCpusets(self._cpusets, record, report)
@@ -170,7 +173,10 @@ class RuntimeCgroups(NoIdleSide):
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`; without a cgroup yet it is only noted."""
         self.expect_none(placement)
-        return await self._pin(self._all.place(key, placement))
+        note = await self._pin(self._all.place(key, placement))
+        if self._protection is None:
+            return note
+        return "; ".join(filter(None, [note, *self._protection.put(key.pod_uid, placement)]))
 
     async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -243,6 +249,9 @@ class RuntimeCgroups(NoIdleSide):
         await self._all.forget(key)
         self._mains.pop(key, None)
         self._ids.pop(key, None)
+        others = any(one.pod_uid == key.pod_uid for one in self._all.known)
+        if self._protection is not None and not others:
+            self._protection.forget(key.pod_uid)
 
     async def settle(self) -> None:
         """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
