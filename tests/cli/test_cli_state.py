@@ -235,3 +235,26 @@ def test_a_missing_file(tmp_path: Path) -> None:
     for command in ("show", "check", "repair"):
         result = run(command, tmp_path / "none", status=2)
         assert result.stderr == f"Error: cannot read {tmp_path}/none: No such file or directory\n"
+
+
+def test_repair_says_by_its_status_that_a_kubelet_still_refuses_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "cpu_manager_state"
+    target.write_bytes(Path("examples/state/cpu_manager_state").read_bytes())
+    node = ("--machine", "1s4c2t@16Gi", "--reserved-cpus", "0")
+    result = run("repair", target, "--kubelet-version", "1.35", *node, status=1)
+    assert "still error: could not restore state from checkpoint" in result.stderr
+    assert f"pinfold state convert {target} --to v2" in result.stderr
+    gate = ("--feature-gate", "PodLevelResourceManagers=true")
+    run("repair", target, "--kubelet-version", "1.36", *gate, *node)
+
+
+def test_repair_says_by_its_status_that_two_own_a_cpu(tmp_path: Path) -> None:
+    target = tmp_path / "cpu_manager_state"
+    target.write_text(
+        '{"policyName":"static","defaultCpuSet":"3-7","entries":{"u0":{"a":"1-2"},"u1":{"b":"2"}},'
+        '"podEntries":{"u0":{"cpuSet":"1-2"},"u1":{"cpuSet":"2"}},"checksum":0}'
+    )
+    gate = ("--feature-gate", "PodLevelResourceManagers=true")
+    options = ("--kubelet-version", "1.36", *gate, "--machine", "1s4c2t@16Gi")
+    result = run("repair", target, *options, "--reserved-cpus", "0", status=1)
+    assert "still warning: CPUs 2 belong to pods 'u0' and 'u1'" in result.stderr

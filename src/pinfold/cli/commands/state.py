@@ -189,6 +189,9 @@ def repair_command(
     Stop the kubelet first. What was in the file is kept as FILE.bak-N. Drops the entries of
     vanished pods, takes CPUs that are gone or reserved from their containers, computes the
     shared pool anew, and corrects the checksum.
+
+    Exit status: 0 all well, 1 something is left that this does not mend, or that a kubelet
+    refuses: it is said on standard error. 2 the file is of no use.
     """
     circumstances = circumstances_of(file, **node)
     with input_errors(*_USER_ERRORS):
@@ -205,9 +208,13 @@ def repair_command(
         )
         repaired = repair(old, request)
         _write(file, old.file, repaired, out, dry_run=dry_run)
-    for finding in examine(StateFile.read(repaired.file), circumstances):
-        if finding.severity is not Severity.NOTE:
-            click.echo(f"still {finding.severity.value}: {finding.what}", err=True)
+    found = examine(StateFile.read(repaired.file), circumstances)
+    left = [finding for finding in found if finding.severity is not Severity.NOTE]
+    for finding in left:
+        click.echo(f"still {finding.severity.value}: {finding.what}", err=True)
+        click.echo(f"  mend:  {finding.fix}", err=True)
+    if left:
+        raise SystemExit(_FINDINGS)
 
 
 @state.command(name="convert")
