@@ -11,6 +11,7 @@ from pinfold.admission.admission import decide
 from pinfold.admission.moves import with_claims
 from pinfold.cli.views.explain import explain_view
 from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.config.kubelet import load_kubelet_config
 from pinfold.core.kubelet.faults import KUBELET, SOUND, AllocationRules
 from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -29,6 +30,7 @@ from pinfold.render.node_map import POOL
 from pinfold.render.svg import render_plan_svg
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
+from tests.roots import ROOT
 from tests.scenes.pod_level_pods import container, whole_pod
 
 POD = whole_pod(
@@ -243,3 +245,27 @@ def test_room_is_made_for_a_bubble() -> None:
     decision = decide(node.node, after, bubble)
     assert decision.bubble is not None
     assert len(decision.bubble.cpus) == 3
+
+
+def test_why_a_container_of_whole_cpus_shares_in_a_pod_of_a_fraction() -> None:
+    pod = whole_pod("2500m", "2Gi", container("main", "1", "1Gi"), container("log"), uid="f")
+    main = explained(pod).containers[0]
+    assert main.cpus is None
+    assert main.constraint.startswith("shared pool: the pod's own cpu 2500m is no whole number")
+
+
+def test_far_too_many_cpus_as_a_whole_have_a_remedy() -> None:
+    pod = whole_pod("99", "1Gi", container("a", "1", "256Mi"), container("b"), uid="x")
+    remedies = explained(pod).remedies
+    assert any("ask for 10 CPUs instead of 99 for the pod as a whole" in one for one in remedies)
+
+
+@pytest.mark.parametrize("policy", ["none", "restricted"])
+def test_the_scope_that_serves_pods_as_a_whole_is_a_remedy(policy: str) -> None:
+    pod = whole_pod("4", "2Gi", container("a", "2", "1Gi"), container("b"), uid="y")
+    loaded = load_kubelet_config(str(ROOT / "examples/pod-level/kubelet.yaml")).config
+    asked = replace(loaded, topology_manager_policy=policy, topology_manager_scope="container")
+    node = Planner(parse_short_form("2s6c2t@32Gi"), asked)
+    explanation = explain_document(node, explain_pod(node, [pod], pod.name))
+    assert not explanation.admitted
+    assert any("topologyManagerScope: pod" in one for one in explanation.remedies)

@@ -169,6 +169,12 @@ class _Constraint(Struct, frozen=True):
             return self._why_refused(merge, wanted) + self._isolated_left(container, merge)
         if not decision.admitted:
             return f"{describe_wants(wanted)} asked for" if wanted else "nothing of its own"
+        if (
+            container.name not in decision.allocations
+            and container.name not in decision.load_driven
+        ):
+            # Also one that asks for whole CPUs shares, where its pod's own are no whole number.
+            wanted = {name: amount for name, amount in wanted.items() if name != CPU}
         part = part_of_bubble(decision, container)
         if part is not None:
             outcome = part
@@ -223,7 +229,8 @@ class _Constraint(Struct, frozen=True):
         if pod.has_pod_level_resources:
             manager = self.planner.node.topology_manager
             why = why_not_whole(self.planner.config, manager, pod)
-            if why is not None and self.planner.node.cpu_policy.serves_whole(pod):
+            whole = self.planner.node.cpu_policy.serves_whole(pod) and not asked
+            if why is not None and whole:
                 why = f"{why_it_shares(container)}, and {why}"
             return f"shared pool: {why or why_it_shares(container)}"
         return _why_shared(pod, container) if asked == 0 else "shared pool"

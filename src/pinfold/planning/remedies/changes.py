@@ -99,7 +99,8 @@ def _other_requests(
         if decision.failed_container in (None, container.name)
     ]
     if node.pod_level and takes_part(pod):
-        yield from other_budgets(pod, lambda changed: _admits(node, state, changed))
+        most = 0 if node.cpu_policy is None else len(node.cpu_policy.assignable)
+        yield from other_budgets(pod, most, lambda changed: _admits(node, state, changed))
     for container in failed:
         yield from _other_cpus(node, state, pod, container)
     requested = {name for container in failed for name in container.requests}
@@ -268,6 +269,11 @@ def _settings(config: NodeConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"topologyManagerPolicy: {policy}", {"topology_manager_policy": policy}
     if config.topology_manager_policy != "none" and config.topology_manager_scope == "pod":
         yield "topologyManagerScope: container", {"topology_manager_scope": "container"}
+    if config.gate(POD_LEVEL_RESOURCE_MANAGERS) and config.topology_manager_policy == "none":
+        scope = {"topology_manager_policy": "best-effort", "topology_manager_scope": "pod"}
+        yield "topologyManagerPolicy: best-effort, with topologyManagerScope: pod", scope
+    elif config.gate(POD_LEVEL_RESOURCE_MANAGERS) and config.topology_manager_scope != "pod":
+        yield "topologyManagerScope: pod", {"topology_manager_scope": "pod"}
     if config.memory_manager_policy != "None":
         yield (
             "memoryManagerPolicy: None, without reservedMemory",

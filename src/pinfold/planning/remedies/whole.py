@@ -24,16 +24,18 @@ def is_valid(pod: Pod) -> bool:
     return all(budget[name] >= amount for name, amount in of_all.items() if name in budget)
 
 
-def other_budgets(pod: Pod, admits: Callable[[Pod], bool]) -> Iterator[str]:
+def other_budgets(pod: Pod, most: int, admits: Callable[[Pod], bool]) -> Iterator[str]:
     """Yield the nearest numbers of CPUs for the pod as a whole, above and below what it asks for.
 
     Args:
         pod: one that is served by resources of its own.
+        most: the CPUs of the node that can be given; more are not tried.
         admits: whether a pod would be admitted.
     """
     budget = cpu_budget(pod)
     for sign in (1, -1) if budget else ():
-        near = (budget + sign * step for step in range(1, _NEAR + 1))
+        first = min(budget + sign, most)
+        near = (first + sign * step for step in range(_NEAR) if first + sign * step <= most)
         found = next((n for n in near if n > 0 and admits(with_budget(pod, n))), None)
         if found is not None:
             yield (
