@@ -252,7 +252,8 @@ def _match(
 ) -> dict[str, str]:
     """Container name -> path.  By name; then by an equal set; then what alone is left.
 
-    One without CPUs of its own is known by its name only.
+    Of a set there have to be as many as are recorded.  One without CPUs of its own is known by its
+    name only.
     """
     in_force = {
         one.cgroup: group.effective
@@ -261,12 +262,17 @@ def _match(
     }
     found = {one.name: one.cgroup for one in containers if one.name and one.name in sets}
     nameless = [one.cgroup for one in containers if not one.name and not one.is_sandbox]
-    for name in [name for name in sets if name and name not in found]:
+    for name in sets:
+        if not name or name in found:
+            continue
         equal = [path for path in nameless if in_force.get(path) == sets[name]]
-        rivals = [other for other in sets if other not in found and sets[other] == sets[name]]
-        if len(equal) == 1 and len(rivals) == 1:
-            found[name] = equal[0]
-            nameless.remove(equal[0])
+        rivals = [
+            other for other in sets if other and other not in found and sets[other] == sets[name]
+        ]
+        # Those that share what is left of their pod's CPUs differ in nothing that is compared.
+        if len(equal) == len(rivals):
+            found |= zip(rivals, equal, strict=True)
+            nameless = [path for path in nameless if path not in equal]
     left = [name for name in sets if name and sets[name] and name not in found]
     if len(left) == len(nameless) == 1:
         found[left[0]] = nameless[0]
