@@ -18,6 +18,7 @@ from tests.scenes.agent_process import (
     manifest,
     skip_unless_an_agent_can_run,
 )
+from tests.scenes.published_schemas import check_document
 
 GATES = {"PodLevelResourceManagers": True}
 
@@ -85,3 +86,48 @@ def test_a_bubble_holds_on_the_running_kernel(node: AgentProcess) -> None:
     assert allowed(node.pids("web")["main"]) == outside
     node.run("delete", "pod/whole")
     assert CPUSet(online) - allowed(node.pids("web")["main"]) <= CPUSet([0])
+
+
+def test_it_is_told_of_in_text_and_in_documents(node: AgentProcess) -> None:
+    """``status``, ``explain`` and ``history`` of a running agent, by what the kernel says."""
+    node.start()
+    free = len(os.sched_getaffinity(0)) - 1
+    budget = min(free, 3)
+    own = ("1",) if budget > 1 else ()
+    node.apply(whole(budget, *own))
+    there = masks(node)
+    bubble, pool = CPUSet.union(there.values()), there["shared"]
+    cpus = f"{budget} CPU{'s' * (budget > 1)}"
+
+    status = node.run("status").stdout
+    assert f"✓ default/whole  bubble {bubble}, {cpus}" in status
+    shares = [line.split() for line in status.splitlines() if "pod shared pool" in line]
+    assert {line[0] for line in shares} == {"beside", "shared"}
+    assert all(str(pool) in line for line in shares)
+    told = json.loads(node.run("status", "-o", "json").stdout)
+    check_document("status", told)
+
+    explained = node.run("explain", "pod/whole").stdout
+    assert f"As a whole  requests cpu {budget}, memory 256Mi\n  CPUs        {bubble}" in explained
+    assert f"which of its pod's {budget} CPUs no other has for itself" in " ".join(
+        explained.split()
+    )
+    told = json.loads(node.run("explain", "pod/whole", "-o", "json").stdout)
+    check_document("explanation", told)
+    assert (told["bubble"]["cpus"], told["bubble"]["pool"]) == (str(bubble), str(pool))
+    owned = {one["name"]: one["cpus"] for one in told["containers"]}
+    assert owned == dict.fromkeys(("beside", "shared")) | {
+        name: str(mask) for name, mask in there.items() if name.startswith("own")
+    }
+
+    history = node.run("history", "pod/whole").stdout
+    assert f"admitted  default/whole  bubble {bubble}, pod shared pool {pool}; " in history
+    for name in ("beside", "shared"):
+        assert f"{name}: shares in the bubble" in history
+    told = json.loads(node.run("history", "pod/whole", "-o", "json").stdout)
+    check_document("history", told)
+    # Of one that is gone it can still be told.
+    node.run("delete", "pod/whole")
+    gone = node.run("explain", "pod/whole").stdout
+    assert f"CPUs        {bubble}" in gone
+    assert "released" in node.run("history", "pod/whole").stdout
