@@ -184,6 +184,9 @@ class _Constraint(Struct, frozen=True):
                 f"shared pool, {asked} CPU{'s' * (asked != 1)} charged and not held: nobody else "
                 "is admitted on so many, and it gets them while its load asks for them"
             )
+        elif CPU in wanted and container.name not in decision.allocations:
+            wanted = {name: amount for name, amount in wanted.items() if name != CPU}
+            outcome = "shared pool: it was decided that it has no CPUs of its own"
         elif CPU in wanted:
             plural = "s" * (asked != 1)
             outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
