@@ -27,7 +27,9 @@ as the kubelet of its setting [`kubeletVersion`](agent-configuration.md).
 
 The answers of {recorded} were recorded from the kubelets' own code. **{proposed} is read from
 proposals and release notes, and not recorded.** A version that is newer than all of these is
-answered for by the newest. What is not on this page is the same in all of them.
+answered for by the newest; an older one is refused as an option, and where a Node tells it the
+oldest answers, with a note. A version without a patch means {patches}. What is not on this
+page is the same in all of them.
 """
 
 _PROPOSED = """\
@@ -41,7 +43,8 @@ and without a `memoryThrottlingFactor` there is no `memory.high`.
 _GATES = """\
 *on* and *off* are what the gate is unless it is set. A kubelet refuses to start with a *locked*
 one set otherwise, and with one that is *not there* (`unrecognized feature gate: NAME`). Gates
-that are not listed are the same in all versions, or have no effect on a placement.
+that are not listed are the same in all versions, such as PodLevelResources and
+InPlacePodVerticalScalingExclusiveCPUs, or have no effect on a placement.
 """
 
 _OPTIONS = """\
@@ -67,6 +70,7 @@ def page() -> str:
         _INTRODUCTION.format(
             default=DEFAULT_VERSION,
             recorded=", ".join(recorded),
+            patches=", ".join(one.version.full for one in RELEASES),
             proposed=", ".join(proposed),
         ),
         "## Decisions\n",

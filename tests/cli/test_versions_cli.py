@@ -231,7 +231,14 @@ def test_what_an_upgrade_would_change(removed: str) -> None:
 
 def test_a_downgrade_names_what_is_not_so_any_more() -> None:
     document = planned(*STATIC, "--compare-kubelet-version", "1.35.5")
-    assert any(one.startswith("not so any more: Devices") for one in document["differences"])
+    assert any(one.startswith("only in kubelet 1.36.2: Devices") for one in document["differences"])
+    assert "feature gate PodLevelResourceManagers: off → there is none" in document["differences"]
+    assert not any("MemoryManager:" in one for one in document["differences"]), "on for good"
+    assert not any("MemoryQoS" in one for one in document["differences"]), "the gate is off"
+    names = run(
+        "plan", "-", *STATIC, "--kubelet-version", "1.36.1", "--compare-kubelet-version", "1.36"
+    )
+    assert "kubelet 1.36.2 after kubelet 1.36.1" in names.stdout
     gates = ("--feature-gate", "MemoryQoS=true,PodLevelResourceManagers=true")
     refused = planned(*STATIC, *gates, "--compare-kubelet-version", "1.35")["refused"]
     assert [one.split(";")[0] for one in refused] == [

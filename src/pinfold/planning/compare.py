@@ -38,15 +38,17 @@ def differences(before: NodeConfig, after: NodeConfig) -> Iterator[str]:
     if versions[0] == versions[1]:
         return
     for gate in FEATURE_GATES:
-        spec = gate.at(versions[0])
-        for_good = spec is not None and spec.locked and gate.at(versions[1]) is None
-        if not for_good and before.gate(gate.name) != after.gate(gate.name):
-            words = [_state(gate, config) for config in (before, after)]
+        specs = [gate.at(version) for version in versions]
+        # Of a gate that is on for good it changes nothing that it is there.
+        for_good = None in specs and any(spec is not None and spec.locked for spec in specs)
+        words = [_state(gate, config) for config in (before, after)]
+        if not for_good and words[0] != words[1]:
             yield f"feature gate {gate.name}: {words[0]} → {words[1]}"
     for rule in VERSION_RULES:
         new = rule.at(versions[1])
-        if rule.at(versions[0]) != new:
-            yield rule.text if new else f"not so any more: {rule.text}"
+        matters = not rule.gate or before.gate(rule.gate) or after.gate(rule.gate)
+        if matters and rule.at(versions[0]) != new:
+            yield rule.text if new else f"only in kubelet {versions[0].full}: {rule.text}"
 
 
 def _state(gate: FeatureGate, config: NodeConfig) -> str:

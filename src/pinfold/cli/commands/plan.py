@@ -66,7 +66,9 @@ class Other(Struct, frozen=True):
     def names(self, source: ConfigSource, before: NodeConfig, after: NodeConfig) -> tuple[str, str]:
         """What the two sides are called: the files, the kubelets, or both."""
         files = (source.name, source.name if self.file is None else Path(self.file).name)
-        kubelets = (before.kubelet_version.shown, after.kubelet_version.shown)
+        versions = (before.kubelet_version, after.kubelet_version)
+        alike = str(versions[0]) == str(versions[1])
+        kubelets = [one.full if alike else one.shown for one in versions]
         if self.version is None:
             return files
         if self.file is None:

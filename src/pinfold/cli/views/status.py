@@ -90,7 +90,7 @@ def _version(agent: Agent) -> Iterator[str]:
         return
     if kubelet.remark:
         yield kubelet.remark
-    if not kubelet.differences:
+    if not (count := len(kubelet.differences)):
         return
     why = {
         "record": ", with which the record was begun",
@@ -99,8 +99,8 @@ def _version(agent: Agent) -> Iterator[str]:
     }.get(kubelet.source, "")
     newest = told_version(kubelet.newest).version.shown
     yield (
-        f"decided as {kubelet_words(kubelet)}{why}; with kubeletVersion {newest} it would be "
-        f"otherwise: {'; '.join(kubelet.differences)}"
+        f"decided as {kubelet_words(kubelet)}{why}; {newest} (kubeletVersion) differs in {count} "
+        f"thing{'s' * (count != 1)}: agent.kubelet of -o json"
     )
 
 

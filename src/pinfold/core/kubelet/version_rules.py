@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.kubelet.feature_gates import MEMORY_QOS
 from pinfold.core.kubelet.versions import V1_35, V1_36, V1_37, ByVersion, KubeletVersion, since
 
 
@@ -20,6 +21,8 @@ class VersionRule(Struct, frozen=True):
     text: str
     source: str
     holds: ByVersion[bool]
+    gate: str = ""
+    """The feature gate without which it is of no account, if any."""
 
     def at(self, version: KubeletVersion) -> bool:
         """Whether a kubelet of this version does so."""
@@ -40,6 +43,7 @@ MEMORY_RESERVATION_TIERS: Final = VersionRule(
     "Guaranteed and memory.low of Burstable pods, or nothing; before, by memory.min of both.",
     source="KEP-2570 (1.36)",
     holds=since(KubeletVersion(36)),
+    gate=MEMORY_QOS,
 )
 
 MEMORY_THROTTLED_IF_ASKED: Final = VersionRule(
@@ -48,6 +52,7 @@ MEMORY_THROTTLED_IF_ASKED: Final = VersionRule(
     "it is 0.9 where it is not.",
     source="kubernetes/kubernetes#140007 (1.37)",
     holds=since(V1_37),
+    gate=MEMORY_QOS,
 )
 
 PODRESOURCES_TELL_POOLS_ONCE: Final = VersionRule(
