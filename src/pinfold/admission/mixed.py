@@ -68,7 +68,10 @@ def _why_not(pod: Pod, *, exclusive: bool) -> str | None:
     if not exclusive:
         return "the node gives out no exclusive CPUs; set cpuManagerPolicy: static, or dynamic"
     if pod.has_pod_level_resources:
-        return "a pod with resources of its own gets no exclusive CPUs; give them to its containers"
+        return (
+            "no container of a pod with resources of its own can be mixed; give resources to its "
+            "containers only"
+        )
     if pod.qos is not QOSClass.GUARANTEED:
         return (
             f"only Guaranteed pods own CPUs, and this one is {pod.qos.value}; let requests and "

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.ports.nri import RefusedError
 from pinfold.ports.records import PodPhase
@@ -55,6 +56,18 @@ def test_by_container_who_shares_needs_the_pool() -> None:
         assert (record.phase, record.reason) == (PodPhase.REJECTED, UNEXPECTED_ADMISSION_ERROR)
 
     run(work, machine=MACHINE, config=replace(BY_CONTAINER, **_STRICT))
+
+
+def test_by_container_a_pod_hears_of_no_bubble_that_it_would_never_have() -> None:
+    async def work(node: Harness) -> None:
+        pod = whole_pod("a", "4", "2", shared=1)
+        pod["metadata"]["annotations"] = {"mixed-cpus.pinfold.dev/container.c0": "true"}
+        record = await node.admit(pod)
+        assert (record.phase, "as a whole" in record.message) == (PodPhase.REJECTED, False)
+        assert "no container of a pod with resources of its own can be mixed" in record.message
+        assert (await node.admit(whole_pod("b", "4", "2"))).phase is PodPhase.ADMITTED
+
+    run(work, machine=MACHINE, config=replace(BY_CONTAINER, own=OwnPolicies()))
 
 
 def test_a_kubelets_pod_likewise() -> None:
