@@ -284,9 +284,8 @@ def test_who_owned_before_the_gate_was_on_owns_on_without_a_server() -> None:
 def test_only_pods_that_may_own_something_are_asked_for() -> None:
     async def tale(node: LifecycleHarness) -> None:
         await node.run(await node.pod("web", "burstable"), "main", BEST_EFFORT)
-        pod = await node.pod("declines")
         declines = {"exclusive-cpus.pinfold.dev/pod": "false"}
-        pod = node.node.pods[pod.id] = replace(pod, annotations=declines)
+        pod = await node.node.run_pod("uid-no", "no", "/kubepods/poduid-no", declines)
         await node.run(pod, "main", guaranteed(2))
         assert node.api.asked == []
         assert node.specs.unread == 0
@@ -305,9 +304,8 @@ def test_a_static_pod_is_what_its_copy_on_the_server_says(
         annotations = {"kubernetes.io/config.mirror": mirrors}
         about = {"name": "app", "uid": "uid-of-the-copy", "annotations": annotations}
         node.api.put({**APP, "metadata": about})
-        pod = await node.pod("app")
         annotations = {"kubernetes.io/config.source": source}
-        pod = node.node.pods[pod.id] = replace(pod, annotations=annotations)
+        pod = await node.node.run_pod("uid-app", "app", "/kubepods/poduid-app", annotations)
         await node.run(pod, "c0", guaranteed(2))
         found = node.books.view.state.ledger.bubbles.get("uid-app")
         assert found == (None if bubble is None else CPUSet.parse(bubble))

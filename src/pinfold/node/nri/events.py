@@ -133,6 +133,7 @@ class PluginEvents:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         self._on_record.writes.next_asked()
         self._pods.put(pod)
+        self._containers.inquiries.begin(pod)
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""

@@ -78,13 +78,13 @@ class KubeletPods:
             runtime_pod = self.put(one)
             runtime_pod.spec = runtime_pod.spec or recorded_spec(self._books.view, one.uid)
 
-    def wants_spec(self, sandbox: PodSandbox) -> bool:
-        """Whether it has to be known what a pod asks for as a whole, and is not."""
+    def lacks_spec(self, sandbox: PodSandbox) -> bool:
+        """Whether it matters what a pod asks for as a whole, and nobody has said so."""
         runtime_pod = self.by_uid.get(sandbox.uid)
-        known = None if runtime_pod is None else runtime_pod.spec
+        spec = None if runtime_pod is None else runtime_pod.spec
         may_own = qos_of(sandbox) in (QOSClass.GUARANTEED, None)
         owns = may_own and EXCLUSIVE_CPUS.of(sandbox.annotations, "")
-        return known is None and bool(owns) and gives_whole(self._books.view.node)
+        return bool(owns and (spec is None or spec.problem)) and gives_whole(self._books.view.node)
 
     def bubble_of(self, uid: str) -> bool:
         """Whether a pod has CPUs or memory as a whole."""

@@ -1,9 +1,10 @@
 """The specifications of a kubelet's pods, for what a runtime does not show of them.
 
 That is what a pod asks for as a whole (``spec.resources``), and which of its containers begin
-before the others.  The API server is asked once for each pod, before its first container; who
-cannot be read shares, for it may be of those whose containers own nothing by themselves.  So does
-everybody where there is no server.
+before the others.  The API server is asked as soon as a pod's sandbox is there, and again for its
+first container if that was in vain; who cannot be read then shares, for it may be of those whose
+containers own nothing by themselves, as does everybody where there is no server.  It is asked
+again when none of its containers runs any more, and when everything is shown anew.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from pinfold.ports.figures import Figure
 from pinfold.ports.nri import PodSandbox
 
 LIMIT: Final = 0.6
-"""Seconds that an API server has for an answer: a runtime drops a plugin that takes two (NRI)."""
+"""Seconds that an API server has for one answer."""
 
-AT_ONCE: Final = 16
+PATIENCE: Final = 0.8
+"""Seconds that a runtime waits for all answers: it drops a plugin that takes two (NRI)."""
+
+AT_ONCE: Final = 64
 """Pods that are asked for at a time."""
 
 _SOURCE: Final = "kubernetes.io/config.source"
@@ -132,21 +136,18 @@ class KubeletSpecs:
         self.problem = ""
         """Why the last pod could not be read; "" when it could."""
 
+    @property
+    def has_server(self) -> bool:
+        """Whether there is anybody to ask."""
+        return self._source is not None
+
     async def of_pod(self, pod: PodSandbox) -> PodSpec:
-        """What the server says of a pod."""
+        """What the server says of a pod; of its ``problem`` nobody was told so far."""
         try:
             spec = await self._ask(pod)
         except (PortError, PodError, TimeoutError) as error:
             no_answer = f"no answer within {self._limit:g} s"
-            problem = no_answer if isinstance(error, TimeoutError) else str(error)
-            self.unread += 1
-            self.problem = problem
-            self._report(
-                pod.full_name,
-                "it shares its CPUs, as its specification could not be read, which says what it "
-                f"asks for as a whole: {problem}",
-            )
-            return PodSpec(problem=problem)
+            return PodSpec(problem=no_answer if isinstance(error, TimeoutError) else str(error))
         self.problem = ""
         return spec
 
@@ -154,10 +155,22 @@ class KubeletSpecs:
         """Ask the server; raises PortError, PodError or TimeoutError."""
         if self._source is None:
             raise PortError(NO_SERVER)
-        self.asked += 1
-        async with asyncio.timeout(self._limit), self._slots:
-            manifest = await self._source.get_pod(pod.namespace, pod.name)
+        # What others take is not this answer's time.
+        async with self._slots:
+            self.asked += 1
+            async with asyncio.timeout(self._limit):
+                manifest = await self._source.get_pod(pod.namespace, pod.name)
         return _checked(pod, manifest)
+
+    def tell_unread(self, pod: PodSandbox, problem: str) -> None:
+        """Tell that a pod shares, and why it could not be read."""
+        self.unread += 1
+        self.problem = problem
+        self._report(
+            pod.full_name,
+            "it shares its CPUs, as its specification could not be read, which says what it "
+            f"asks for as a whole: {problem}",
+        )
 
     def figures(self) -> Iterator[Figure]:
         """What the metrics tell of it."""

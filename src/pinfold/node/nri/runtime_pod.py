@@ -49,6 +49,11 @@ class RuntimePod(Struct):
         """``namespace/name``."""
         return self.sandbox.full_name
 
+    @property
+    def runs(self) -> bool:
+        """Whether any of its containers runs, or is about to."""
+        return not all(self.has_ended(name) for name in self.containers)
+
     def has_ended(self, container: str) -> bool:
         """Whether the newest container of this name runs no more."""
         seen = self.containers.get(container)
