@@ -109,6 +109,17 @@ def test_pages_are_followed_by_the_next_look_where_one_was_given_up() -> None:
     run_virtually(scenario())
 
 
+def test_memory_is_given_by_the_same_rules_after_pages_have_changed() -> None:
+    async def scenario() -> None:
+        world = await World.start()
+        await world.set(512, 64)
+        policy = world.node.books.view.node.memory_policy
+        assert policy is not None
+        assert policy.rules == SOUND
+
+    run_virtually(scenario())
+
+
 def test_pages_that_come_are_told_and_given() -> None:
     async def scenario() -> None:
         world = await World.start(0, 0)

@@ -141,7 +141,7 @@ def test_a_container_that_says_nothing_lends_nothing() -> None:
         assert node.events == []
 
 
-@pytest.mark.parametrize("what", ["mixed", "partition"])
+@pytest.mark.parametrize("what", ["mixed", "partition", "in_bubble"])
 def test_what_cannot_be_lent(what: str) -> None:
     node = node_with(0.0, 4, **{what: True})
     node.run(20)

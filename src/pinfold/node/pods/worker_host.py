@@ -215,8 +215,7 @@ class ManagerHost:
 
         now = self.now(pod)
         is_init = any(container.name == init.name for init in now.workload.pod.init_containers)
-        # In a bubble others have its CPUs, or share them, already.
-        if final and is_init and container.name in now.record.assignments and not now.record.bubble:
+        if final and is_init and container.name in now.record.assignments:
             await self._give_back(pod, container, ended)
         else:
             await self._update(pod, ended)

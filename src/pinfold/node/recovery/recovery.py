@@ -191,6 +191,11 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         restored.configured.append(
             f"decided as kubelet {kubelet_version} from now on, and as kubelet {before} before"
         )
+    if kubelet_version and lost and not before:
+        restored.configured.append(
+            f"decided as kubelet {kubelet_version} from now on: as which kubelet before is lost "
+            "with the record, and the setting kubeletVersion says which it is to be"
+        )
     restored.held = frozenset(one.key for one in living if one.is_held)
     for uid, pod in record.pods.items():
         if not pod.phase.is_active:
