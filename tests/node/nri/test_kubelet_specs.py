@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.node.nri.test_kubelet_bubbles import APP, begin, run
+from tests.scenes.bubble_life import APP, begin, run
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 
 
