@@ -5,26 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from pinfold.admission.admission import decide
 from pinfold.admission.moves import with_claims
+from pinfold.cli.views.compare import compare_view
 from pinfold.cli.views.explain import explain_view
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.config.kubelet import load_kubelet_config
 from pinfold.core.kubelet.faults import KUBELET, SOUND, AllocationRules
-from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS, POD_LEVEL_RESOURCES
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import V1_35
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.resize_wish import ResizeWish
-from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.cgroup_values import pod_cgroup
+from pinfold.core.pod.pod import Pod, QOSClass
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.explanation import Explanation
-from pinfold.planning.compare import changed_pods
+from pinfold.planning.compare import changed_pods, compare_document
 from pinfold.planning.explain import explain_document, explain_pod
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Planner
+from pinfold.render.compare import render_compare_svg
 from pinfold.render.explain_text import render_explain
 from pinfold.render.node_map import POOL
 from pinfold.render.svg import render_plan_svg
@@ -269,3 +273,75 @@ def test_the_scope_that_serves_pods_as_a_whole_is_a_remedy(policy: str) -> None:
     explanation = explain_document(node, explain_pod(node, [pod], pod.name))
     assert not explanation.admitted
     assert any("topologyManagerScope: pod" in one for one in explanation.remedies)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pod", "words"),
+    [
+        (
+            {"feature_gates": {}},
+            POD,
+            f"gate {POD_LEVEL_RESOURCE_MANAGERS} is off",
+        ),
+        (
+            {"feature_gates": {POD_LEVEL_RESOURCES: False}},
+            POD,
+            f"passed over while the feature gate {POD_LEVEL_RESOURCES} is off",
+        ),
+        (
+            {"feature_gates": {}, "kubelet_version": V1_35},
+            POD,
+            f"kubelet 1.35 has no {POD_LEVEL_RESOURCE_MANAGERS}",
+        ),
+        ({}, whole_pod("2500m", "2Gi", container("log")), "is no whole number of CPUs"),
+        ({"topology_manager_scope": "container"}, POD, "only topologyManagerScope: pod"),
+    ],
+)
+def test_a_plan_tells_in_one_line_why_a_pod_has_no_cpus_as_a_whole(
+    changes: dict[str, Any], pod: Pod, words: str
+) -> None:
+    plan = planner(**changes).plan([pod])
+    document = plan_document(plan)
+    told = document.pods[0].not_whole
+    assert told
+    assert words in told
+    text = render_plan(plan_view(document, planned_on(plan)), Style(width=400))
+    assert text.count(f"no CPUs as a whole: {told}") == 1
+
+
+def test_a_plan_has_no_such_line_for_a_pod_that_has_them_or_asks_for_none() -> None:
+    ordinary = replace(POD, uid="o", name="o", resources=None)
+    plan = planner().plan([POD, ordinary])
+    assert [one.not_whole for one in plan_document(plan).pods] == [UNSET, UNSET]
+
+
+def test_resources_that_are_passed_over_leave_a_pod_to_its_containers() -> None:
+    off = {POD_LEVEL_RESOURCES: False}
+    own = replace(POD, resources=None)
+    alike = planner(feature_gates=off).plan([own]).pods[0].decision
+    decision = planner(feature_gates=off).plan([POD]).pods[0].decision
+    assert decision.pod.qos is own.qos is QOSClass.BURSTABLE
+    assert planner().plan([POD]).pods[0].decision.pod.qos is QOSClass.GUARANTEED
+    assert decision.requests == alike.requests
+    assert decision.requests["cpu"] == 3000
+    assert pod_cgroup(decision.pod) == pod_cgroup(own) != pod_cgroup(POD)
+
+
+def test_the_managers_leave_it_alone_all_the_same() -> None:
+    pod = whole_pod("4", "2Gi", container("app", "2", "1Gi"))
+    node = planner(feature_gates={POD_LEVEL_RESOURCES: False})
+    decision = node.plan([pod]).pods[0].decision
+    assert decision.pod.qos is QOSClass.GUARANTEED
+    assert not decision.allocations
+    assert node.plan([replace(pod, resources=None)]).pods[0].decision.allocations
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_legend_of_a_comparison_tells_the_marks_of_either_side(turned: bool) -> None:
+    plans = [planner().plan([POD]), planner(feature_gates={}).plan([POD])]
+    before, after = reversed(plans) if turned else plans
+    sides = (plan_document(before), plan_document(after))
+    on = (planned_on(before), planned_on(after))
+    view = compare_view(sides, on, ("before", "after"), compare_document(before, after, ()))
+    svg = render_compare_svg(view)
+    assert svg.count("* a pod shared pool") == 1

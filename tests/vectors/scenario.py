@@ -21,7 +21,6 @@ from tests.vectors.kubelet.decision import planned
 from tests.vectors.kubelet.kubelet import Kubelet
 from tests.vectors.kubelet.managers import CPUs, Devices, Memory
 from tests.vectors.kubelet.node import StartFailedError
-from tests.vectors.kubelet.pods import recorded_pod
 from tests.vectors.kubelet.report import report
 from tests.vectors.memory_policy import assignments_document, blocks_document, machine_document
 
@@ -219,7 +218,7 @@ def _remove(kubelet: Kubelet, step: Case) -> Result:
 
 
 def _start_container(kubelet: Kubelet, step: Case) -> Result:
-    kubelet.start_container(recorded_pod(kubelet.pods[step["pod"]]), step["container"])
+    kubelet.start_container(kubelet.told(kubelet.pods[step["pod"]]), step["container"])
     return _state(kubelet)
 
 

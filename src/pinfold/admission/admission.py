@@ -58,7 +58,7 @@ from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotation import Annotation
 from pinfold.core.pod.annotations import ISOLATED_CPUS, LOAD_DRIVEN, MIXED_CPUS, SMT_ISOLATE
-from pinfold.core.pod.pod import CPU, Container, Pod, unmixed
+from pinfold.core.pod.pod import CPU, Container, Pod, pass_over_resources, unmixed
 from pinfold.core.pod.pod_level import takes_part
 from pinfold.core.topology_manager.manager import Admission, TopologyManager
 from pinfold.core.values.cpuset import CPUSet
@@ -102,6 +102,8 @@ class Node(Struct, frozen=True):
     """Whether containers may ask to have their CPUs by load (:mod:`~.load_driven`)."""
     pod_level: bool = False
     """Whether pods are served by resources of their own (gate ``PodLevelResourceManagers``)."""
+    pod_resources: bool = True
+    """Whether resources of a pod's own count at all (gate ``PodLevelResources``)."""
     rules: AllocationRules = KUBELET
     """Whether faults of the kubelet are shown as they are, or not made."""
 
@@ -128,6 +130,11 @@ class Node(Struct, frozen=True):
     def smt_remark(self) -> str:
         """What is to be said once of the siblings that stay idle on this node; "" for nothing."""
         return "" if self.smt is None else self.smt.remark(self.allocatable.get(CPU, 0))
+
+    def seen(self, pod: Pod) -> Pod:
+        """The pod without what this node passes over."""
+        pod = pod if self.mixes else unmixed(pod)
+        return pod if self.pod_resources else pass_over_resources(pod)
 
     def assignable(self, ledger: Ledger) -> CPUSet:
         """The CPUs that containers may own, or do; none under policy none.
@@ -178,7 +185,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
             ``answers``.
     """
     exclusive = node.cpu_policy is not None
-    pod = pod if node.mixes else unmixed(pod)
+    pod = node.seen(pod)
     seen, by_load = charged(node, state), load_driven_containers(pod) if node.load_driven else ()
     is_whole = node.serves_whole(pod)
     placed = placed_names(node.cpu_policy, pod, is_whole=is_whole)

@@ -29,7 +29,7 @@ from pinfold.admission.pod_level import whole_notes, whole_refusal
 from pinfold.admission.smt_isolation import smt_refusal
 from pinfold.core.memory.memory import MemoryState, remove_container
 from pinfold.core.memory.request import requested_memory
-from pinfold.core.pod.pod import Container, Pod, unmixed
+from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.podresources import NO_DEVICES, PodDevices
@@ -56,7 +56,7 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             a wish, as are those of :mod:`pinfold.admission.nearness`.
     """
     container = next(one for one in pod.all_containers if one.name == name)
-    pod = pod if node.mixes else unmixed(pod)
+    pod = node.seen(pod)
     refusal = (
         near_refusal(node.localities, pod, complete=False)
         or isolation_refusal(node.isolation, pod, complete=False)
@@ -114,7 +114,7 @@ def decide_whole(node: Node, state: NodeState, pod: Pod) -> Decision:
         state: what runs on the node; the pod has nothing there.
         pod: one that is served by its pod-level resources, under topology manager scope ``pod``.
     """
-    pod = pod if node.mixes else unmixed(pod)
+    pod = node.seen(pod)
     refusal = whole_refusal(pod, node.heeded)
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))

@@ -17,7 +17,7 @@ from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.policy import nodes_with_devices
 from pinfold.core.devices.table import DeviceTable
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
-from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS, POD_LEVEL_RESOURCES
 from pinfold.core.kubelet.node_allocatable import (
     PODS,
     AllocatableError,
@@ -135,6 +135,7 @@ def build_node(
         hints_by_devices=DEVICE_HINTS_BY_DEVICES.at(config.kubelet_version),
         load_driven=config.load_driven,
         pod_level=config.gate(POD_LEVEL_RESOURCE_MANAGERS),
+        pod_resources=config.gate(POD_LEVEL_RESOURCES),
         rules=rules,
         topology_manager=topology_manager,
         allocatable=allocatable,

@@ -19,7 +19,9 @@ from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
+from pinfold.admission.admission import Node
 from pinfold.admission.node_status import NodeStatus, node_status
+from pinfold.admission.pod_level import owned_counts, placed_names
 from pinfold.agent.api_access import access_of, node_name
 from pinfold.agent.compute_resources import ComputeResources, MachineNow, kubelet_devices
 from pinfold.agent.loops.runnables import Run, Runnable
@@ -27,6 +29,8 @@ from pinfold.agent.reports import report, report_of_node
 from pinfold.config.agent import AgentConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
+from pinfold.core.pod.pod import Container as PodContainer
+from pinfold.core.pod.pod import Pod
 from pinfold.documents import status as documents
 from pinfold.node.books import Books
 from pinfold.node.nri.runtime_pod import RuntimePod, qos_of
@@ -41,6 +45,30 @@ NOT_PINNING: Final = "NotPinningCPUs"
 
 
 log = structlog.get_logger("pinfold")
+
+
+class DueOnNode:
+    """What a configured node makes of a pod as it was written."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def owns(self) -> bool:
+        """See :class:`~pinfold.adapters.kubernetes.spec_check.Due`."""
+        return self._node.cpu_policy is not None
+
+    def seen(self, pod: Pod) -> Pod:
+        """See :class:`~pinfold.adapters.kubernetes.spec_check.Due`."""
+        return self._node.seen(pod)
+
+    def cpus(self, pod: Pod, container: PodContainer) -> int:
+        """See :class:`~pinfold.adapters.kubernetes.spec_check.Due`."""
+        node = self._node
+        placed = placed_names(node.cpu_policy, pod, is_whole=node.serves_whole(pod))
+        if container.name not in placed:
+            return 0
+        return owned_counts(node.cpu_policy, pod).get(container.name, 0)
 
 
 class Cluster:
@@ -62,7 +90,7 @@ class Cluster:
             client,
             self.events,
             report,
-            is_static=books.view.node.cpu_policy is not None,
+            due=DueOnNode(books.view.node),
         )
         self._objects: KubeObjects | None = None
         self._compute_resources: ComputeResources | None = None
@@ -92,6 +120,7 @@ class Cluster:
             seen=pod.containers[container].resources,
             cpus=self._books.view.in_the_end(sandbox.uid, container),
             declined=not EXCLUSIVE_CPUS.of(sandbox.annotations, container),
+            bubble=sandbox.uid in self._books.view.state.ledger.bubbles,
         )
         self.checks.check(sandbox.namespace, sandbox.name, decided)
 

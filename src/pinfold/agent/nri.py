@@ -24,7 +24,8 @@ from pinfold.agent.loops.hugepages import HugepageFollower
 from pinfold.agent.loops.runnables import Runnable
 from pinfold.agent.reports import report, report_of_node
 from pinfold.agent.service import Agent
-from pinfold.agent.start import CRI_BATCH, PODS, Start, parse
+from pinfold.agent.start import CRI_BATCH, PODS, Start
+from pinfold.agent.workloads import recorded_workload
 from pinfold.documents.status import NRI, KubeletPodResources, PodSpecifications
 from pinfold.node.loading import load
 from pinfold.node.moves.mover import Mover
@@ -100,7 +101,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         rebalancing = Rebalancing(books, mover, config.node.dynamic)
         cluster, pods = (
             open_cluster(config, books, kubelet),
-            KubeletPods(books, rebalancing.rooms, parse),
+            KubeletPods(books, rebalancing.rooms, recorded_workload(books.view.node)),
         )
         inquiries = Inquiries(
             pods,

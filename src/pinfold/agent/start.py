@@ -7,7 +7,6 @@ ways of an agent, each one function that is read from top to bottom.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,14 +39,13 @@ from pinfold.agent.pods import Pods
 from pinfold.agent.reports import report, report_of_node, report_of_work
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
+from pinfold.agent.workloads import recorded_workload
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
 from pinfold.config.node_settings import node_settings
 from pinfold.core.devices.classes import DeviceClasses
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.known import known_machine
-from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import MEMORY
-from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import CgroupTree
 from pinfold.linux.descriptors import raise_file_limit
@@ -256,7 +254,7 @@ class Start:
                 await store.load(),
                 planner.node,
                 planner.empty_with(planner.view.topology.cpus - online_cpus()),
-                parse=parse,
+                parse=recorded_workload(planner.node),
                 on_mismatch=OnMismatch(own.record.on_mismatch),
                 runtime=own.containers.runtime,
                 cgroups=tree,
@@ -391,8 +389,3 @@ class Start:
         self._is_empty = lambda: not books.view.pods.active
         remember_machine(self.state_dir, self.known.machine)
         return self._agent
-
-
-def parse(manifest: str) -> Workload:
-    """The pod of a manifest in the record; raises ValueError."""
-    return workload_from_api(json.loads(manifest), admitted=True)

@@ -7,7 +7,11 @@ from typing import Final
 from pinfold.admission.admission import Node
 from pinfold.admission.decision import Decision
 from pinfold.admission.pod_level import has_pod_scope
-from pinfold.core.kubelet.feature_gates import FEATURE_GATES, POD_LEVEL_RESOURCE_MANAGERS
+from pinfold.core.kubelet.feature_gates import (
+    FEATURE_GATES,
+    POD_LEVEL_RESOURCE_MANAGERS,
+    POD_LEVEL_RESOURCES,
+)
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.pod.pod import CPU, MEMORY, NO_RESOURCES, Container, Pod, QOSClass, Resources
 from pinfold.core.pod.pod_level import (
@@ -24,6 +28,11 @@ _GATE: Final = next(one for one in FEATURE_GATES if one.name == POD_LEVEL_RESOUR
 
 def why_not_whole(config: NodeConfig, manager: TopologyManager, pod: Pod) -> str | None:
     """Why a pod with resources of its own has no CPUs as a whole; None: it is to have some."""
+    if not config.gate(POD_LEVEL_RESOURCES):
+        return (
+            "the pod has resources of its own, which are passed over while the feature gate "
+            f"{POD_LEVEL_RESOURCES} is off (featureGates, --feature-gate)"
+        )
     if not config.gate(POD_LEVEL_RESOURCE_MANAGERS):
         return _why_off(config)
     if pod.qos is not QOSClass.GUARANTEED:
@@ -53,6 +62,19 @@ def _why_off(config: NodeConfig) -> str:
         f"{passed_over} while the feature gate {POD_LEVEL_RESOURCE_MANAGERS} is off (featureGates, "
         "--feature-gate)"
     )
+
+
+def why_it_has_none(node: Node, config: NodeConfig, decision: Decision) -> str | None:
+    """Why an admitted pod with resources of its own has no CPUs by them; None: it has, or none can.
+
+    None, too, where all of its containers have their own.
+    """
+    pod = decision.pod
+    if node.cpu_policy is None or not decision.admitted or not pod.has_pod_level_resources:
+        return None
+    if len(decision.claims) == len(pod.all_containers):
+        return None
+    return why_not_whole(config, node.topology_manager, pod)
 
 
 def why_unsound(node: Node, pod: Pod) -> str | None:

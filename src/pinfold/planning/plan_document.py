@@ -22,6 +22,7 @@ from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import Bubble as BubbleRecord
 from pinfold.documents.records import Kubelet, MemoryBlock
+from pinfold.planning.explain_whole import why_it_has_none
 from pinfold.planning.memory_qos import of_classes, rules_of, with_memory_qos, without_effect
 from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.placement import ContainerPlacement
@@ -53,9 +54,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         kubelet=kubelet_record(config),
         config=planned_config(config),
         pods=[
-            with_memory_qos(
-                _pod(pod, str(plan.pool), names, node), pod.pod, plan.planner, protection
-            )
+            with_memory_qos(_pod(pod, plan, names, node), pod.pod, plan.planner, protection)
             for pod in plan.pods
         ],
         shared=str(plan.shared),
@@ -105,9 +104,9 @@ def kubelet_record(config: NodeConfig) -> Kubelet:
 
 
 def _pod(
-    placement: PodPlacement, pool: str, names: Mapping[str, str], node: PlannedNode | None
+    placement: PodPlacement, plan: Plan, names: Mapping[str, str], node: PlannedNode | None
 ) -> form.PlannedPod:
-    pod, decision = placement.pod, placement.decision
+    pod, decision, planner = placement.pod, placement.decision, plan.planner
     return form.PlannedPod(
         namespace=pod.namespace,
         name=pod.name,
@@ -119,8 +118,9 @@ def _pod(
         kubelet_fault=None if decision.fault is None else decision.fault.slug,
         notes=decision.notes,
         bubble=bubble_document(placement.bubble),
+        not_whole=why_it_has_none(planner.node, planner.config, decision) or UNSET,
         containers=[
-            _container(container, pool, _placed(container, placement, node))
+            _container(container, str(plan.pool), _placed(container, placement, node))
             for container in placement.containers
         ],
         moves=UNSET

@@ -266,7 +266,8 @@ def render_compare_svg(view: CompareView) -> str:
     width = drawing.width
     canvas = Canvas()
     y = draw_title(canvas, view.title, counted, width)
-    y = draw_legend(canvas, view.after.node_map, y, width) + 12
+    maps = [view.before.node_map, view.after.node_map]
+    y = draw_legend(canvas, maps, y, width) + 12
     y = drawing.draw(canvas, MARGIN, y) + 30
     left = min(max(text_width(n, 12) for n in (view.before_name, view.after_name)), 200) + 34
     for refusal in _refusals(view):

@@ -116,7 +116,7 @@ def render_moves_svg(view: MovesView) -> str:
     drawn = SidesDrawing(sides)
     width = drawn.width
     y = draw_title(canvas, view.title, view.subtitle, width)
-    y = draw_legend(canvas, view.maps[1], y, width) + 12
+    y = draw_legend(canvas, [view.maps[1]], y, width) + 12
     y = drawn.draw(canvas, MARGIN, y) + 34
     canvas.text((MARGIN, y), "Moves", 15, bold=True)
     about = headline(view.plan)

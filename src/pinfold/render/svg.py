@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pinfold.render.boxes import Cell, CellState
-from pinfold.render.node_map import POOL, NodeMap
+from pinfold.render.node_map import POOL, NodeMap, Owner
 from pinfold.render.numa_panel import describe_numa, draw_numa
 from pinfold.render.palette import owner_symbol, state_symbol
 from pinfold.render.plan_view import (
@@ -15,7 +16,6 @@ from pinfold.render.plan_view import (
     PodRow,
     headline,
     resizes_headline,
-    state_counts,
     summary_facts,
 )
 from pinfold.render.svg_canvas import (
@@ -40,7 +40,7 @@ def render_plan_svg(view: PlanView) -> str:
     canvas = Canvas()
     y = draw_title(canvas, view.title, view.subtitle, width)
     y = _draw_bar(canvas, view, y, width)
-    y = draw_legend(canvas, view.node_map, y, width)
+    y = draw_legend(canvas, [view.node_map], y, width)
     drawing.draw(canvas, MARGIN, y)
     y = draw_notes(canvas, view.node_map, y + drawing.height, width)
     if view.numa:
@@ -95,18 +95,25 @@ def _cpus(count: int) -> str:
     return f"{count} CPU{'s' * (count != 1)}"
 
 
-def draw_legend(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> float:
-    """The states that occur, with their numbers of CPUs; returns where to go on."""
+def draw_legend(canvas: Canvas, maps: Sequence[NodeMap], y: float, width: float) -> float:
+    """The states that occur on any map, with their numbers of CPUs; returns where to go on.
+
+    The numbers are those of the last map.
+    """
     x = float(MARGIN)
-    for state, count in state_counts(node_map).items():
-        text = f"{state.value} {count}"
+    node_map = maps[-1]
+    drawn = [owner for each in maps for owner in each.owners.values() if owner.cpus]
+    for state in CellState:
+        if not any(each.count(state) for each in maps):
+            continue
+        text = f"{state.value} {node_map.count(state)}"
         if state is CellState.EXCLUSIVE:
-            text += _marks(node_map)
+            text += _marks(drawn)
         long = 16 + 8 + text_width(text, 12) + 20
         if x > MARGIN and x + long > MARGIN + width:
             x, y = float(MARGIN), y + _LINE
         if state is CellState.EXCLUSIVE:
-            owners = list({one.whole: one for one in node_map.owners.values()}.values())[:3]
+            owners = list({one.whole: one for one in drawn}.values())[:3]
             for number, owner in enumerate(owners):
                 step = 16 / len(owners)
                 bar = (x + number * step, y, step, 16)
@@ -120,9 +127,8 @@ def draw_legend(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> fl
     return y + 32
 
 
-def _marks(node_map: NodeMap) -> str:
+def _marks(drawn: Sequence[Owner]) -> str:
     """What the marks behind owners' symbols mean, of those that occur."""
-    drawn = [owner for owner in node_map.owners.values() if owner.cpus]
     told = ["+ and the shared pool"] * any(owner.mixed for owner in drawn)
     told += [f"{POOL_MARK} a {POD_POOL}"] * any(owner.kind == POOL for owner in drawn)
     return f" ({', '.join(told)})" if told else ""

@@ -23,7 +23,7 @@ def render_topology_svg(view: TopologyView) -> str:
     width = drawing.width
     canvas = Canvas()
     y = draw_title(canvas, view.title, header(view), width)
-    y = draw_legend(canvas, view.node_map, y, width)
+    y = draw_legend(canvas, [view.node_map], y, width)
     drawing.draw(canvas, MARGIN, y)
     y = draw_notes(canvas, view.node_map, y + drawing.height, width) + 34
     if view.numa:

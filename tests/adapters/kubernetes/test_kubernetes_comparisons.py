@@ -15,6 +15,10 @@ from msgspec.structs import replace
 from pinfold.adapters.kubernetes.events import EventRecorder
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided, differences
+from pinfold.admission.model import build_node
+from pinfold.agent.cluster import DueOnNode
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
@@ -76,8 +80,75 @@ def decided(manifest: dict[str, Any], container: str = "main", **changes: Any) -
     return replace(right, **changes)
 
 
+def due(scope: str = "pod", **gates: bool) -> DueOnNode:
+    """A node of seven CPUs for owners."""
+    config = NodeConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus=CPUSet([0]),
+        topology_manager_policy="best-effort",
+        topology_manager_scope=scope,
+        feature_gates=gates,
+    )
+    return DueOnNode(build_node(parse_short_form("1s8c1t"), config))
+
+
+DUE = due()
+
+
 def compared(manifest: dict[str, Any], what: Decided) -> tuple[str, ...]:
-    return differences(manifest, what, is_static=True)
+    return differences(manifest, what, due=DUE)
+
+
+WHOLE = {"cpu": "6", "memory": "1Gi"}
+OWN = {"cpu": "2", "memory": "64Mi"}
+
+
+def whole(cpu: str = "6") -> dict[str, Any]:
+    """A pod with resources of its own: main owns two of its CPUs, and log shares the others."""
+    asked = WHOLE | {"cpu": cpu}
+    return pod(
+        spec_resources={"requests": asked, "limits": asked},
+        spec_containers=[
+            {"name": "main", "resources": {"limits": OWN}},
+            {"name": "log", "resources": {}},
+        ],
+    )
+
+
+NOT_DUE = "it is due 0 exclusive CPUs (resources of the pod as a whole give it none), and has 2"
+
+
+@pytest.mark.parametrize(
+    ("node", "manifest", "container", "cpus", "words"),
+    [
+        (due(PodLevelResourceManagers=True), whole(), "main", "2-3", ()),
+        (due(PodLevelResourceManagers=True), whole(), "log", "4-7", ()),
+        (
+            due(PodLevelResourceManagers=True),
+            whole(),
+            "main",
+            "4-7",
+            ("it is due 2 exclusive CPUs, and has 4",),
+        ),
+        (due("container", PodLevelResourceManagers=True), whole(), "main", "2-3", ()),
+        (due("container", PodLevelResourceManagers=True), whole(), "log", "", ()),
+        (due(PodLevelResourceManagers=True), whole("5500m"), "main", "", ()),
+        (due(), whole(), "main", "", ()),
+        (
+            due(),
+            whole(),
+            "main",
+            "2-3",
+            (NOT_DUE,),
+        ),
+    ],
+)
+def test_who_has_what_its_pod_has_as_a_whole_agrees(
+    node: DueOnNode, manifest: dict[str, Any], container: str, cpus: str, words: tuple[str, ...]
+) -> None:
+    has = CPUSet.parse(cpus)
+    what = decided(manifest, container, cpus=has or None, bubble=bool(has) and words != (NOT_DUE,))
+    assert differences(manifest, what, node) == words
 
 
 SIDECAR = {"name": "side", "restartPolicy": "Always", "resources": {"limits": {"cpu": "100m"}}}
@@ -125,7 +196,7 @@ def test_a_kubelets_values_agree_with_its_pod(manifest: dict[str, Any]) -> None:
         (
             pod("2", spec_resources={"limits": {"cpu": "4", "memory": "1Gi"}}),
             decided(pod()),
-            "it is due 0 exclusive CPUs .resources of the pod as a whole give none., and has 2",
+            "it is due 0 exclusive CPUs .resources of the pod as a whole give it none., and has 2",
         ),
     ],
 )
@@ -163,7 +234,7 @@ async def comparing(
             client,
             events,
             reports.of_pod,
-            is_static=True,
+            due=DUE,
             delay=0.01,
             again=0.05,
         )

@@ -7,6 +7,7 @@ from typing import Any
 from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.settling import settle
 from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCES
 from pinfold.core.pod.pod import Pod
 from tests.vectors.kubelet.kubelet import Kubelet
 from tests.vectors.kubelet.managers import stranded
@@ -21,8 +22,7 @@ def planned(kubelet: Kubelet, pod: Pod) -> dict[str, Any] | None:
     ``fault`` names the kubelet's fault where a plan refuses what the kubelet does.  None where a
     plan knows no such node: it has refused what the kubelet has done, or a refused pod has left
     something that is still to be swept away.  So too where it knows no such pod: one that has
-    something already, which a kubelet admits once more, or one whose resources are passed over by
-    a kubelet with other gates than the API server.
+    something already, which a kubelet admits once more.
     """
     managers, policies = kubelet.managers, kubelet.policies
     state = NodeState(
@@ -33,7 +33,7 @@ def planned(kubelet: Kubelet, pod: Pod) -> dict[str, Any] | None:
     ledger, memory = state.ledger, state.memory
     if kubelet.fault is not None:
         return None
-    if pod.uid in {**ledger.assignments, **ledger.bubbles} or policies.told(pod) != pod:
+    if pod.uid in {**ledger.assignments, **ledger.bubbles}:
         return None
     if memory is not None and pod.uid in {**memory.assignments, **memory.bubbles}:
         return None
@@ -51,6 +51,7 @@ def planned(kubelet: Kubelet, pod: Pod) -> dict[str, Any] | None:
         max_pods=_PLENTY,
         memory_policy=policies.memory,
         pod_level=policies.pod_level,
+        pod_resources=policies.config.gate(POD_LEVEL_RESOURCES),
     )
     decision = decide(node, state, pod)
     found: dict[str, Any] = {

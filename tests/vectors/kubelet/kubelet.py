@@ -53,7 +53,7 @@ class Kubelet:
         self.affinity.clear()
         self.gates = gates
         self.policies = policies(self.case, self.topology, gates)
-        self.active.update({uid: recorded_pod(self.pods[uid]) for uid in self.active})
+        self.active.update({uid: self.told(self.pods[uid]) for uid in self.active})
         cpus = CPUs(self.policies.cpus, self._ledger(), self.active, self._write_cpus)
         memory = None
         if self.policies.memory is not None:
@@ -68,7 +68,11 @@ class Kubelet:
 
     def activate(self, uid: str) -> Pod:
         """From now on the pod is one of the active ones."""
-        return self.active.setdefault(uid, recorded_pod(self.pods[uid]))
+        return self.active.setdefault(uid, self.told(self.pods[uid]))
+
+    def told(self, fields: Case) -> Pod:
+        """A recorded pod as this kubelet sees it."""
+        return self.policies.told(recorded_pod(fields))
 
     def admit(self, pod: Pod) -> Admission:
         """The topology manager's admission of an active pod, which is inactive if rejected."""
@@ -94,10 +98,10 @@ class Kubelet:
 
         When neither refuses it, the spec is the pod's from now on.
         """
-        changed = recorded_pod(spec)
+        changed = self.told(spec)
         problem = infeasible_resize(
-            self.policies.told(recorded_pod(self.pods[uid])),
-            self.policies.told(changed),
+            self.told(self.pods[uid]),
+            changed,
             self.policies.config,
         )
         if problem is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pinfold.core.cpu.choice import ReservationError
 from pinfold.core.cpu.static_policy import StaticPolicy
@@ -19,7 +18,7 @@ from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.memory.memory import NodeMemory
 from pinfold.core.memory.policy import StaticMemoryPolicy
 from pinfold.core.memory.protection import MemoryQoS, memory_qos
-from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.pod import Pod, pass_over_resources
 from pinfold.core.topology_manager.hints import NUMAInfo
 from pinfold.core.topology_manager.manager import TopologyManager, TopologyManagerError
 from pinfold.core.values.cpuset import CPUSet
@@ -51,11 +50,8 @@ class Policies(Struct, frozen=True):
     """Whether the gate PodLevelResourceManagers is on."""
 
     def told(self, pod: Pod) -> Pod:
-        """A pod for whoever heeds the gate PodLevelResources: off, it has none of its own.
-
-        The managers heed the field whatever the gate is, and leave such pods alone.
-        """
-        return pod if self.config.gate(POD_LEVEL_RESOURCES) else replace(pod, resources=None)
+        """A pod as this kubelet sees it: by the gate PodLevelResources."""
+        return pod if self.config.gate(POD_LEVEL_RESOURCES) else pass_over_resources(pod)
 
 
 def policies(case: Case, topology: CPUTopology, gates: Mapping[str, bool]) -> Policies:

@@ -47,7 +47,6 @@ def report(kubelet: Kubelet) -> Row:
 
 def _pod(kubelet: Kubelet, pod: Pod, state: NodeState) -> Row:
     policies = kubelet.policies
-    pod = policies.told(pod)
     uncap = policies.config.gate(DISABLE_CPU_QUOTA_WITH_EXCLUSIVE_CPUS)
     enforce = policies.config.cpu_cfs_quota
     levels = isolation_levels(

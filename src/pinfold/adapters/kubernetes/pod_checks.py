@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.adapters.kubernetes.events import EventRecorder, Involved
-from pinfold.adapters.kubernetes.spec_check import Decided, PodError, differences
+from pinfold.adapters.kubernetes.spec_check import Decided, Due, PodError, differences
 from pinfold.ports.kubernetes import KubernetesError
 from pinfold.retry.backoff import Backoff
 
@@ -44,7 +44,7 @@ class PodChecks:
         client: the API server.
         events: takes the event on the pod.
         report: told each problem (pod as ``namespace/name`` or None).
-        is_static: whether the policy in force gives exclusive CPUs.
+        due: what the node makes of a pod as it was written.
         delay: seconds between a decision and the comparison.
         again: seconds before a difference is looked at once more.
     """
@@ -55,14 +55,14 @@ class PodChecks:
         events: EventRecorder,
         report: Callable[[str | None, str], None],
         *,
-        is_static: bool,
+        due: Due,
         delay: float = 5.0,
         again: float = 15.0,
     ) -> None:
         self._client = client
         self._events = events
         self._report = report
-        self._is_static = is_static
+        self._due = due
         self._delay = delay
         self._again = again
         self._checks: dict[tuple[str, str], _Check] = {}
@@ -146,7 +146,7 @@ class PodChecks:
         if pod is None:
             return ()
         try:
-            return differences(pod, check.decided, is_static=self._is_static)
+            return differences(pod, check.decided, due=self._due)
         except PodError as error:
             self._say_once(f"the API server's pod {check.namespace}/{check.pod}: {error}")
             return ()

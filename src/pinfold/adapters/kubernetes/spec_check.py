@@ -7,7 +7,7 @@ pod's cgroup.  Here that is held against the pod that users wrote.  Nothing is d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from pinfold.core.pod.annotation import DOMAIN
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
-from pinfold.core.pod.pod import Container, Pod, QOSClass, apply_defaults, guaranteed_cpus
+from pinfold.core.pod.pod import Container, Pod, QOSClass, apply_defaults
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.nri import Resources
 
@@ -30,6 +30,7 @@ class Decided(Struct, frozen=True):
 
     ``qos`` is the class of the pod's cgroup (None: unknown), ``seen`` what the runtime shows,
     ``cpus`` its exclusive CPUs (None: it shares), ``declined`` whether an annotation said so.
+    ``bubble`` is whether its pod has CPUs as a whole: ``cpus`` may be what it shares of these then.
     """
 
     pod_uid: str
@@ -38,11 +39,24 @@ class Decided(Struct, frozen=True):
     seen: Resources
     cpus: CPUSet | None
     declined: bool
+    bubble: bool = False
 
 
-def differences(
-    api_pod: Mapping[str, Any], decided: Decided, *, is_static: bool
-) -> tuple[str, ...]:
+class Due(Protocol):
+    """What a node makes of a pod as it was written."""
+
+    @property
+    def owns(self) -> bool:
+        """Whether the policy in force gives exclusive CPUs at all."""
+
+    def seen(self, pod: Pod) -> Pod:
+        """The pod without what the node passes over."""
+
+    def cpus(self, pod: Pod, container: Container) -> int:
+        """The CPUs that the container is to have for itself."""
+
+
+def differences(api_pod: Mapping[str, Any], decided: Decided, due: Due) -> tuple[str, ...]:
     """How the API server's pod and the basis of a decision differ; () where they do not.
 
     A pod of another uid, a container that has no resources of its own (an ephemeral one) and a
@@ -51,12 +65,12 @@ def differences(
     Args:
         api_pod: the Pod as the API server gives it.
         decided: see the class.
-        is_static: whether the policy in force gives exclusive CPUs at all.
+        due: what the node makes of such a pod.
 
     Raises:
         PodError: the server's answer is no pod.
     """
-    pod = apply_defaults(pod_from_api(api_pod))
+    pod = due.seen(apply_defaults(pod_from_api(api_pod)))
     if decided.pod_uid not in (pod.uid, pod.annotations.get(_STATIC_UID)):
         return ()
     spec, status = _mapping(api_pod.get("spec")), _mapping(api_pod.get("status"))
@@ -70,7 +84,7 @@ def differences(
         *_about_qos(pod, status, decided),
         *_about_annotations(pod, decided),
         *(() if _is_being_resized(status) else _about_resources(pod, container, decided)),
-        *(_about_cpus(pod, container, decided) if is_static else ()),
+        *(_about_cpus(pod, container, decided, due) if due.owns else ()),
     )
 
 
@@ -114,15 +128,15 @@ def _about_resources(pod: Pod, container: Container, decided: Decided) -> tuple[
     return tuple(found)
 
 
-def _about_cpus(pod: Pod, container: Container, decided: Decided) -> tuple[str, ...]:
-    due = 0 if pod.has_pod_level_resources else guaranteed_cpus(pod, container)
+def _about_cpus(pod: Pod, container: Container, decided: Decided, due: Due) -> tuple[str, ...]:
+    count, has = due.cpus(pod, container), len(decided.cpus or ())
     if not EXCLUSIVE_CPUS.of(pod.annotations, container.name) or decided.declined:
-        due = 0
-    has = len(decided.cpus or ())
-    if due == has:
+        count = 0
+    if count == has or (decided.bubble and count == 0):
         return ()
-    why = " (resources of the pod as a whole give none)" if pod.has_pod_level_resources else ""
-    return (f"it is due {due} exclusive CPUs{why}, and has {has}",)
+    why = " (resources of the pod as a whole give it none)"
+    why = why if pod.has_pod_level_resources and not count else ""
+    return (f"it is due {count} exclusive CPUs{why}, and has {has}",)
 
 
 def _is_being_resized(status: Mapping[str, Any]) -> bool:
@@ -141,4 +155,4 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping)]
 
 
-__all__ = ["Decided", "PodError", "differences"]
+__all__ = ["Decided", "Due", "PodError", "differences"]

@@ -169,6 +169,7 @@ def _planned(pod: PlannedPod, keys: set[str], *, tells: bool) -> PodRow:
         _message(pod),
         whole=(
             *bubble_lines(pod),
+            *(() if pod.not_whole is UNSET else (f"no CPUs as a whole: {pod.not_whole}",)),
             *(f"pod {line}" for line in _protection(pod.memory_qos)),
             *_faulty(pod),
         ),

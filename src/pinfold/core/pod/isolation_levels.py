@@ -62,4 +62,4 @@ def pod_has_exclusive_cpus(pod: Pod, levels: Mapping[str, IsolationLevel]) -> bo
     have their own, since the pod's quota is what holds the others to its budget.
     """
     own = [level is IsolationLevel.CONTAINER for level in levels.values()]
-    return all(own) if pod.has_pod_level_resources else any(own)
+    return all(own) if pod.resources is not None and pod.has_pod_level_resources else any(own)

@@ -76,6 +76,8 @@ class Pod(Struct, frozen=True, dict=True):
     static: bool = False
     scale_down_grace_period: int | None = None
     """``scaleDownGracePeriodSeconds`` of KEP-5554."""
+    passed_over: PodResources | None = None
+    """Resources of its own that do not count (see :func:`pass_over_resources`)."""
 
     @property
     def full_name(self) -> str:
@@ -89,10 +91,13 @@ class Pod(Struct, frozen=True, dict=True):
 
     @cached_property
     def has_pod_level_resources(self) -> bool:
-        """Whether the pod as a whole asks for anything that is given out to a whole pod."""
-        return self.resources is not None and any(
-            is_pod_level_resource(name)
-            for name in (*self.resources.requests, *self.resources.limits)
+        """Whether the pod as a whole asks for anything that is given out to a whole pod.
+
+        So it does where that is passed over: the managers leave such a pod alone all the same.
+        """
+        own = self.resources or self.passed_over
+        return own is not None and any(
+            is_pod_level_resource(name) for name in (*own.requests, *own.limits)
         )
 
     @cached_property
@@ -199,6 +204,17 @@ def unmixed(pod: Pod) -> Pod:
     if not pod.mixed:
         return pod
     return replace(pod, annotations=MIXED_CPUS.without(pod.annotations))
+
+
+def pass_over_resources(pod: Pod) -> Pod:
+    """The pod as a kubelet sees it that passes ``spec.resources`` over.
+
+    So it does where the feature gate ``PodLevelResources`` is off: class, requests and quotas are
+    of the containers alone.  Its managers do not heed the gate, and give nothing to such a pod.
+    """
+    if pod.resources is None:
+        return pod
+    return replace(pod, resources=None, passed_over=pod.resources)
 
 
 def pod_guaranteed_cpus(pod: Pod) -> int:

@@ -104,7 +104,9 @@ class Manager:
             GoneError: the caller is gone; nothing was changed.
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
-        books, pod = self.books, workload.pod
+        books = self.books
+        workload = replace(workload, pod=books.view.node.seen(workload.pod))
+        pod = workload.pod
         now = asyncio.get_running_loop().time
         answers = PluginAnswers(self.plugins, books.counters, now)
         patient_until = now() + MOVES_PATIENCE
