@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pinfold.admission.admission import Node
 from pinfold.agent.start import Start
-from pinfold.config.agent import AgentConfig, agent_section
+from pinfold.config.agent import AgentConfig
+from pinfold.config.section import agent_section
 from pinfold.core.kubelet.faults import SOUND, AllocationRules
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form

@@ -196,7 +196,7 @@ def test_resizes_hold_for_both_sides_of_a_comparison(write: Write) -> None:
 
 def test_a_plan_says_by_whose_rules_resizes_are_answered(write: Write) -> None:
     base = ["plan", *STATIC, write("pod.yaml", POD), "--resize", "pod/feed=4"]
-    asked = (
+    asked: tuple[tuple[list[str], str, bool], ...] = (
         ([], "KEP-5554", True),
         (["--kubelet-version", "1.36"], "kubelet", False),
     )
