@@ -64,7 +64,8 @@ MEMORY_WRAPS_AROUND: Final = KubeletFault(
     "memory or huge pages with what the pod as a whole requests. What they have beyond it is "
     "charged to no NUMA node, and the remainder for the other containers wraps around: they are "
     "assigned nearly 16 EiB.",
-    plan="The kubelet's answer is shown.",
+    plan="Manifests that an API server would refuse are not read, so that most such pods never get "
+    "here; of others the kubelet's answer is shown.",
     agent="The pod is refused, with both amounts.",
 )
 
@@ -89,7 +90,8 @@ BUBBLE_LEAKS: Final = KubeletFault(
     "They are given back with the last of its containers, of which none has any: so never, not "
     "even by a restart. An API server lets no such pod through; one that came in before it "
     "checked that, or past it, does it.",
-    plan="The pod is refused as by the kubelet, and pods after it find these CPUs taken.",
+    plan="Manifests that an API server would refuse are not read; a pod that the library is given "
+    "is refused as by the kubelet, and pods after it find these CPUs taken.",
     agent="A pod that is refused has nothing.",
 )
 
