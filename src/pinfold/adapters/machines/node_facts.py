@@ -65,6 +65,8 @@ _KUBELET: Final = "kubelet: "
 _VERSION: Final = re.compile(
     r"v\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:[-+][0-9A-Za-z.+_-]{1,60})?", re.ASCII
 )
+_MOST: Final = 80
+"""Characters of what a capture tells as a version."""
 RELEASE: Final = "proc/sys/kernel/osrelease"
 CPUSETS_V1: Final = "sys/fs/cgroup/cpuset"
 CONTROLLERS: Final = "sys/fs/cgroup/cgroup.controllers"
@@ -95,7 +97,10 @@ def read_kernel(tree: Tree | None) -> Kernel:
 
 
 def read_kubelet_version(tree: Tree | None) -> str:
-    """The version of the kubelet that runs on a machine, as it writes it; "" where nobody tells."""
+    """The version of the kubelet that runs on a machine, as it is told; "" where nobody tells.
+
+    What somebody wrote into a capture by hand need not be a version.
+    """
     if tree is None:
         return ""
     if tree.live:
@@ -105,7 +110,7 @@ def read_kubelet_version(tree: Tree | None) -> str:
         for line in (tree.read(SIDE_FILE) or "").splitlines()
         if line.startswith(_KUBELET)
     ]
-    return told[-1] if told and _VERSION.fullmatch(told[-1]) else ""
+    return told[-1].strip()[:_MOST] if told else ""
 
 
 def kernel_files(tree: Tree) -> Iterator[tuple[str, str | None]]:
@@ -124,7 +129,8 @@ def side_file(tree: Tree, kubelet_version: str = "") -> str | None:
     ``kubelet_version`` is what the user says of it; without it, what the tree tells.
     """
     reader = _Reader(tree, {})
-    version = kubelet_version or read_kubelet_version(tree)
+    told = read_kubelet_version(tree)
+    version = kubelet_version or (told if _VERSION.fullmatch(told) else "")
     kubelet = f"{_KUBELET}{version}\n" if version else ""
     if not reader.is_complete:
         return kubelet or None
