@@ -178,12 +178,16 @@ def test_names_of_both_cgroup_drivers(tmp_path: Path, pod: str, container: str) 
 
 
 def test_containers_that_cannot_be_told_apart(node: KernelTree) -> None:
-    """Two owners of equal sets and two cgroups without a name: none is guessed."""
-    node.group(f"{SLICE}/cri-containerd-{ID_A}.scope", "2", "2")
-    node.group(f"{SLICE}/cri-containerd-{ID_B}.scope", "2", "2")
+    """Owners of equal sets whose cgroups have no names: as many as are on record, or none."""
     twins = {UID: {"init": CPUSet([2]), "app": CPUSet([2])}}
-    located = locate_kubelet(read_snapshot(node.root), twins, node.root)
-    assert [owner.cgroups for owner in located.owners] == [(), ()]
+    paths = [f"{SLICE}/cri-containerd-{id_}.scope" for id_ in (ID_A, ID_B, "c" * 64)]
+    told = []
+    for path in paths:
+        node.group(path, "2", "2")
+        located = locate_kubelet(read_snapshot(node.root), twins, node.root)
+        told.append({cgroup for owner in located.owners for cgroup in owner.cgroups})
+    both = {f"/{path}" for path in paths[:2]}
+    assert told == [set(), both, set()]
 
 
 def test_the_oldest_state_file_names_container_ids(node: KernelTree) -> None:
