@@ -149,7 +149,8 @@ def test_a_pod_that_cannot_be_read_shares_and_says_so(scene: Scene) -> None:
     one = kubelet.run(kubelet.pod("app"), "first", 1)
     assert scene.cpus(one) == scene.cpus(web) == ONLINE - CPUSet([0])
     told = scene.nri()["podSpecifications"]
-    assert (told["asked"], told["unread"]) == (1, 1)
+    assert told["asked"] in {1, 2}, "for the sandbox, and for the container if that was in vain"
+    assert told["unread"] == 1
     assert "503" in told["problem"]
     assert "it shares its CPUs, as its specification could not be read" in scene.agent.log()
     assert "pinfold_pod_specifications_unread_total 1.0" in scene.agent.client.get("/metrics")
