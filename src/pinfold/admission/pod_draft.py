@@ -55,7 +55,7 @@ class PodDraft(Struct, frozen=True):
         if is_whole and not self.pod_level:
             return found
         if self.cpus is not None and (
-            self.cpus.policy.serves_whole(pod) if is_whole else pod_guaranteed_cpus(pod) > 0
+            self.cpus.policy.heeds_pod_level(pod) if is_whole else pod_guaranteed_cpus(pod) > 0
         ):
             found[CPU_MANAGER] = self.cpus
         if self.memory is not None and pod.qos is QOSClass.GUARANTEED:

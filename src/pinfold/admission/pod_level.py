@@ -81,7 +81,7 @@ def owned_counts(policy: StaticPolicy | None, pod: Pod) -> dict[str, int]:
     """The containers that own CPUs on a node with this policy, with their number."""
     if policy is None:
         return {}
-    if not policy.serves_whole(pod):
+    if not policy.heeds_pod_level(pod):
         return exclusive_requests(pod)
     asked = {one.name: policy.exclusive_cpus(pod, one) for one in pod.all_containers}
     return {name: count for name, count in asked.items() if count}

@@ -232,7 +232,7 @@ class _Constraint(Struct, frozen=True):
         if pod.has_pod_level_resources:
             manager = self.planner.node.topology_manager
             why = why_not_whole(self.planner.config, manager, pod)
-            whole = self.planner.node.cpu_policy.serves_whole(pod) and not asked
+            whole = self.planner.node.cpu_policy.heeds_pod_level(pod) and not asked
             if why is not None and whole:
                 why = f"{why_it_shares(container)}, and {why}"
             return f"shared pool: {why or why_it_shares(container)}"

@@ -48,7 +48,7 @@ def wants(node: Node, state: NodeState, pod: Pod, container: Container | None) -
     cpus = pod_guaranteed_cpus(pod) if container is None else guaranteed_cpus(pod, container)
     memory = memory_wants(requests)
     is_served = not pod.has_pod_level_resources
-    if pod.has_pod_level_resources and node.pod_level and takes_part(pod):
+    if node.pod_level and takes_part(pod):
         is_served = True
         cpus = cpu_budget(pod) if container is None else exclusive_cpus(container)
         memory = memory_budget(pod) if container is None else exclusive_memory(container)

@@ -150,15 +150,15 @@ class StaticPolicy(Struct, frozen=True):
         """The CPUs per core that ``full-pcpus-only`` goes by."""
         return self.topology.cpus_per_core
 
-    def serves_whole(self, pod: Pod) -> bool:
-        """Whether a pod is served by its pod-level resources."""
+    def heeds_pod_level(self, pod: Pod) -> bool:
+        """Whether a pod's own resources count here: as a whole, or by its exclusive containers."""
         return self.pod_level and takes_part(pod)
 
     def exclusive_cpus(self, pod: Pod, container: Container) -> int:
         """The exclusive CPUs that a container is to get; 0: it shares."""
         if not pod.has_pod_level_resources:
             return guaranteed_cpus(pod, container)
-        return exclusive_cpus(container) if self.serves_whole(pod) else 0
+        return exclusive_cpus(container) if self.heeds_pod_level(pod) else 0
 
     def container_hints(
         self, transaction: PodTransaction, pod: Pod, container: Container
@@ -264,7 +264,7 @@ class StaticPolicy(Struct, frozen=True):
             AllocationError: there are not enough CPUs, on the node or in the budget.
             UpstreamFaultError: the kubelet would never return.
         """
-        requested = cpu_budget(pod) if self.serves_whole(pod) else 0
+        requested = cpu_budget(pod) if self.heeds_pod_level(pod) else 0
         if requested == 0:
             return None
         if transaction.bubble and not self.rules.allocates_pods_again:
@@ -319,7 +319,7 @@ class StaticPolicy(Struct, frozen=True):
     def _pod_cpus(self, pod: Pod) -> int:
         if not pod.has_pod_level_resources:
             return pod_guaranteed_cpus(pod)
-        return cpu_budget(pod) if self.serves_whole(pod) else 0
+        return cpu_budget(pod) if self.heeds_pod_level(pod) else 0
 
     def _available(self, transaction: PodTransaction) -> int:
         return transaction.default & ~self.reserved.mask
