@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import MAX_CPU, CPUSet
 from pinfold.state.checksum import checksum_of_dump
+from pinfold.state.fields import FieldsOfFile
 from pinfold.state.go_json import GoJSONError, Node, Object, parse, quote
 from pinfold.state.go_value import (
     Decoding,
@@ -32,7 +33,6 @@ from pinfold.state.go_value import (
     GoType,
     Value,
     unmarshal,
-    unmarshal_all,
 )
 from pinfold.state.layouts import CPU_STATE, Layout, StateForm
 
@@ -109,6 +109,7 @@ _TYPES: Final = {
         ),
     ),
 }
+_FILE: Final = FieldsOfFile("cpu", _TYPES, _DATA, _BLANK)
 
 
 class Attempt(Struct, Generic[_C], frozen=True):
@@ -174,24 +175,8 @@ class CPUManagerCheckpoint(Struct, frozen=True):
     @classmethod
     def attempt(cls, file: bytes, layout: Layout) -> Attempt[CPUManagerCheckpoint]:
         """Read as much of ``file`` as can be read as one layout."""
-        try:
-            node = parse(file)
-        except GoJSONError as error:
-            return Attempt(cls._of(layout, _blank(layout), {}), str(error))
-        outer, problem = unmarshal_all(_TYPES[layout], node, _blank(layout))
-        if layout is not Layout.V4:
-            return Attempt(cls._of(layout, outer, outer), problem or "")
-        if problem is not None:
-            problem = f"failed to deserialize cpu manager checkpoint: {problem}"
-            return Attempt(cls._of(layout, outer, {}), problem)
-        content: dict[str, Value] = {}
-        problem = ""
-        try:
-            data = parse(outer["Data"].encode("utf-8", "surrogatepass"))
-            content = unmarshal(_DATA, data, _BLANK)
-        except GoJSONError as error:
-            problem = f"failed to deserialize cpu manager checkpoint data: {error}"
-        return Attempt(cls._of(layout, outer, content), problem)
+        read = _FILE.read(file, layout)
+        return Attempt(cls._of(layout, read.outer, read.content), read.error)
 
     @classmethod
     def _of(
@@ -331,8 +316,3 @@ def _atoi(text: str) -> int:
     if not -(1 << 63) <= number < 1 << 63:
         raise CheckpointError(f"strconv.Atoi: parsing {quote(text)}: value out of range")
     return number
-
-
-def _blank(layout: Layout) -> dict[str, Value]:
-    zero = _TYPES[layout].zero()
-    return zero | {key: value for key, value in _BLANK.items() if key in zero}

@@ -24,6 +24,7 @@ from pinfold.state.cpu_manager_state import (
     Checkpoint,
     CheckpointError,
 )
+from pinfold.state.fields import FieldsOfFile
 from pinfold.state.go_json import GoJSONError, Object, parse
 from pinfold.state.go_value import (
     GoField,
@@ -34,8 +35,6 @@ from pinfold.state.go_value import (
     GoString,
     GoStruct,
     Value,
-    unmarshal,
-    unmarshal_all,
 )
 from pinfold.state.layouts import MEMORY_STATE, Layout, StateForm
 
@@ -114,6 +113,7 @@ _TYPES: Final = {
         ),
     ),
 }
+_FILE: Final = FieldsOfFile("memory", _TYPES, _DATA, _BLANK)
 
 
 Blocks = Mapping[str, tuple[Block, ...] | None]
@@ -149,25 +149,8 @@ class MemoryManagerCheckpoint(Checkpoint, frozen=True):
     @classmethod
     def attempt(cls, file: bytes, layout: Layout) -> Attempt[MemoryManagerCheckpoint]:
         """Read as much of ``file`` as can be read as one layout."""
-        blank = {key: _BLANK.get(key, zero) for key, zero in _TYPES[layout].zero().items()}
-        try:
-            node = parse(file)
-        except GoJSONError as error:
-            return Attempt(cls._of(layout, blank, {}), str(error))
-        outer, problem = unmarshal_all(_TYPES[layout], node, blank)
-        if layout is not Layout.V3:
-            return Attempt(cls._of(layout, outer, outer), problem or "")
-        if problem is not None:
-            problem = f"failed to deserialize memory manager checkpoint: {problem}"
-            return Attempt(cls._of(layout, outer, {}), problem)
-        content: dict[str, Value] = {}
-        problem = ""
-        try:
-            data = parse(outer["Data"].encode("utf-8", "surrogatepass"))
-            content = unmarshal(_DATA, data, _BLANK)
-        except GoJSONError as error:
-            problem = f"failed to deserialize memory manager checkpoint data: {error}"
-        return Attempt(cls._of(layout, outer, content), problem)
+        read = _FILE.read(file, layout)
+        return Attempt(cls._of(layout, read.outer, read.content), read.error)
 
     @classmethod
     def _of(
