@@ -1,0 +1,1 @@
+"""The two documents of a simulation: the experiment, and its results."""
