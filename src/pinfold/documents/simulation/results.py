@@ -59,8 +59,6 @@ class Spread(Record, frozen=True, kw_only=True, rename="camel"):
     numa_nodes: Mapping[str, Count]
     sockets: Mapping[str, Count]
     caches: Mapping[str, Count]
-    cores_shared: Count
-    """Containers on a core of which another thread is not theirs."""
     beyond: Mapping[str, Count]
     """``numaNodes``, ``sockets``, ``caches``, ``cores`` -> how many containers."""
 

@@ -1,0 +1,286 @@
+"""One run: pods come, are sent to nodes, are let in or refused, and end.
+
+A run is one after the other and the same every time.  At one moment pods end before others come,
+and those that come again do so before new ones.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from math import inf
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from pinfold.admission.capacity import PODS
+from pinfold.core.pod.pod import CPU, MEMORY
+from pinfold.documents.simulation.results import Run
+from pinfold.planning.simulation.figures import Counts, Gauges, Series
+from pinfold.planning.simulation.fleet import FleetNode, NodeModel
+from pinfold.planning.simulation.outcome import Outcome
+from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Want
+from pinfold.planning.simulation.shapes import PodShape, Shapes
+from pinfold.planning.simulation.specification import RunSpec
+
+UNSCHEDULABLE: Final = "Unschedulable"
+"""The reason where no node has room for a pod."""
+
+_LOOK_EVERY: Final = 2048
+"""Events between two looks at whether to go on."""
+
+GoOn = Callable[[float, int], bool]
+"""Told the share of the run that is done, and how many pods were placed; False: stop."""
+
+
+class Observer(Protocol):
+    """Whoever wants to know what happens in a run; times are seconds from the first arrival."""
+
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+        """A node let a pod in; it has it already."""
+
+    def refused(
+        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+    ) -> None:
+        """A node refused a pod; None: no node had room."""
+
+    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
+        """A pod was given up, after as many attempts as it may have."""
+
+    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+        """A pod ended; its node has it no more."""
+
+
+class Arrivals(Struct):
+    """All arrivals of a run, by the number of the pod: when, for how long, and of which shape."""
+
+    at: array[float]
+    lifetime: array[float]
+    shape: array[int]
+    shapes: list[PodShape]
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Arrivals:
+        """Read them, up to where the run stops; the first one comes at 0.
+
+        Raises:
+            TraceError: the trace cannot be read.
+        """
+        shapes = Shapes(spec.guarantee, spec.seed)
+        found = cls(array("d"), array("d"), array("L"), shapes.every)
+        most = inf if spec.stop_arrivals is None else spec.stop_arrivals
+        first: float | None = None
+        for at, lifetime, size in spec.arrivals.arrivals(spec.seed):
+            first = at if first is None else first
+            if len(found.at) >= most or at - first > spec.stop_after:
+                break
+            found.at.append(at - first)
+            found.lifetime.append(lifetime)
+            found.shape.append(shapes.of(size).number)
+        return found
+
+
+class Simulated(Struct, frozen=True):
+    """A run that has ended, and the fleet as it is then."""
+
+    run: Run
+    nodes: list[FleetNode]
+
+
+class Engine:
+    """One run; see :func:`simulate`."""
+
+    def __init__(self, spec: RunSpec, observers: Iterable[Observer] = ()) -> None:
+        self.spec = spec
+        self.observers = tuple(observers)
+        self.arrivals = Arrivals.of(spec)
+        self.models: list[NodeModel] = []
+        self.nodes: list[FleetNode] = []
+        for kind in spec.kinds:
+            first = len(self.nodes)
+            model = NodeModel(kind, spec.config, first)
+            self.models.append(model)
+            self.nodes += [FleetNode(first + place, model) for place in range(kind.count)]
+        self._index, self._wants = self._scheduler()
+        self.counts, self.gauges = Counts(), Gauges(self.models, spec.warm_up)
+        at = self.arrivals.at
+        self.until = min(spec.stop_after, at[-1] if at else 0.0)
+        self.series = Series(self.until)
+        self._ends: list[tuple[float, int, int]] = []
+        self._again: deque[tuple[float, int, int]] = deque()
+        self._decisions = 0
+        self._counted_from = len(at)
+        for pod, moment in enumerate(at):
+            if moment >= spec.warm_up:
+                self._counted_from = pod
+                break
+
+    def _scheduler(self) -> tuple[NodeIndex, list[Want]]:
+        shapes, spec = self.arrivals.shapes, self.spec
+        names = sorted({name for shape in shapes for name, _ in shape.size.extended})
+        capacities = []
+        for model in self.models:
+            has = model.allocatable()
+            extended = tuple(has.get(name, 0) for name in names)
+            capacities.append(Capacity(has.get(CPU, 0), has.get(MEMORY, 0), extended, has[PODS]))
+        chance = random.Random(f"{spec.seed}/scheduler")  # noqa: S311 - the same every time
+        counts = [kind.count for kind in spec.kinds]
+        scorer = spec.scheduling.scorer
+        index = NodeIndex(
+            capacities,
+            counts,
+            "MostAllocated" if scorer == "MostAllocated" else "LeastAllocated",
+            chance,
+        )
+        wants = []
+        for shape in shapes:
+            asked = dict(shape.size.extended)
+            extended = tuple(asked.get(name, 0) for name in names)
+            wants.append(Want.of(shape.size.cpu_milli, shape.size.memory, extended))
+        return index, wants
+
+    def go(self, go_on: GoOn | None = None) -> bool:
+        """Have it all happen; False: it was told to stop before the end."""
+        at, again, ends = self.arrivals.at, self._again, self._ends
+        last, pod, events = len(at), 0, 0
+        while True:
+            coming = at[pod] if pod < last else inf
+            back = again[0][0] if again else inf
+            over = ends[0][0] if ends else inf
+            moment = min(coming, back, over)
+            if moment > self.until or moment == inf:
+                break
+            if moment >= self.series.due:
+                self.series.note(self.gauges, moment)
+            self.gauges.advance(moment)
+            if over <= moment:
+                _, ended, node = heappop(ends)
+                self._end(moment, ended, node)
+            elif back <= moment:
+                _, waiting, attempt = again.popleft()
+                self.counts.waiting -= waiting >= self._counted_from
+                self._try(moment, waiting, attempt)
+            else:
+                self.counts.arrived += pod >= self._counted_from
+                self.series.totals["arrived"] += 1
+                self._try(moment, pod, 1)
+                pod += 1
+            events += 1
+            if go_on is not None and events % _LOOK_EVERY == 0:
+                done = moment / self.until if self.until else 1.0
+                if not go_on(done, self.series.totals["placed"]):
+                    self.until = moment
+                    return False
+        self.gauges.advance(self.until)
+        self.series.note(self.gauges, self.until)
+        return True
+
+    def _try(self, at: float, pod: int, attempt: int) -> None:
+        shape = self.arrivals.shapes[self.arrivals.shape[pod]]
+        want = self._wants[shape.number]
+        number = self._index.choose(want)
+        if number is None:
+            self._refuse(at, pod, attempt, shape, None, None)
+            return
+        node = self.nodes[number]
+        outcome = self._answer(node, shape)
+        if not outcome.admitted:
+            self._refuse(at, pod, attempt, shape, node, outcome)
+            return
+        node.take(pod, outcome)
+        self._index.take(number, want)
+        self.gauges.changed(node, outcome, 1)
+        self.series.totals["placed"] += 1
+        if pod >= self._counted_from:
+            self.counts.placed(outcome, attempt)
+        ends = at + self.arrivals.lifetime[pod]
+        if ends <= self.until:
+            heappush(self._ends, (ends, pod, number))
+        for observer in self.observers:
+            observer.placed(at, pod, attempt, node, outcome)
+
+    def _answer(self, node: FleetNode, shape: PodShape) -> Outcome:
+        outcome = node.model.answer(node, shape)
+        self._decisions += 1
+        if self._decisions % self.spec.replay_every == 0:
+            self.counts.replayed += 1
+            self.counts.different += not node.model.is_as_decided(node, shape, outcome)
+        return outcome
+
+    def _refuse(  # noqa: PLR0913, PLR0917 - when, who, where and why
+        self,
+        at: float,
+        pod: int,
+        attempt: int,
+        shape: PodShape,
+        node: FleetNode | None,
+        outcome: Outcome | None,
+    ) -> None:
+        reason = UNSCHEDULABLE if outcome is None else outcome.reason
+        counts, counted = self.counts, pod >= self._counted_from
+        counts.refusals[reason] += counted
+        self.series.totals["refused"] += 1
+        for observer in self.observers:
+            observer.refused(at, pod, attempt, node, outcome)
+        if attempt <= self.spec.retry.limit:
+            self._again.append((at + self.spec.retry.backoff, pod, attempt + 1))
+            counts.waiting += counted
+            return
+        counts.rejected_by[reason] += counted
+        self.series.totals["rejected"] += 1
+        for observer in self.observers:
+            observer.rejected(at, pod, shape, reason)
+
+    def _end(self, at: float, pod: int, number: int) -> None:
+        node = self.nodes[number]
+        outcome = node.give(pod)
+        self._index.give(number, self._wants[outcome.shape.number])
+        self.gauges.changed(node, outcome, -1)
+        self.series.totals["ended"] += 1
+        if pod >= self._counted_from:
+            self.counts.running -= 1
+            self.counts.ended += 1
+        for observer in self.observers:
+            observer.ended(at, pod, node, outcome)
+
+    def result(self, *, complete: bool) -> Run:
+        """What was counted."""
+        counts, spec = self.counts, self.spec
+        return Run(
+            configuration=spec.configuration,
+            seed=spec.seed,
+            nodes={kind.name: kind.count for kind in spec.kinds},
+            complete=complete,
+            until=self.until,
+            counted_from=min(spec.warm_up, self.until),
+            fates=counts.fates(),
+            averages=self.gauges.averages(),
+            spread=counts.spread(),
+            fits=(),
+            moves=counts.moves(),
+            replayed=counts.replays(),
+            series=self.series.columns,
+        )
+
+
+def simulate(
+    spec: RunSpec, observers: Iterable[Observer] = (), go_on: GoOn | None = None
+) -> Simulated:
+    """Simulate one configuration with one seed.
+
+    Args:
+        spec: all that the run needs.
+        observers: who is told of each event.
+        go_on: asked every few thousand events; where it says no, the run ends as it is then.
+
+    Raises:
+        NodeError: a kubelet with this configuration would not start on one of the machines.
+        MachineError: a kubelet would see no CPU.
+        TraceError: the trace cannot be read.
+    """
+    engine = Engine(spec, observers)
+    complete = engine.go(go_on)
+    return Simulated(engine.result(complete=complete), engine.nodes)

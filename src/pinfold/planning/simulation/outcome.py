@@ -1,0 +1,90 @@
+"""A node's answer to a pod of one shape, and how well that is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Final
+
+from pinfold.admission.decision import Decision
+from pinfold.core.memory.memory import Block, NUMANodeState
+from pinfold.core.moves.objective import Objective
+from pinfold.planning.simulation.shapes import CONTAINER, PodShape
+
+BEYOND: Final = ("numaNodes", "sockets", "caches", "cores")
+"""What :attr:`Outcome.beyond` counts."""
+
+
+class Outcome:
+    """A node's answer to a pod of one shape; of a decision it has only what is needed later.
+
+    Attributes:
+        shape: what was asked for.
+        admitted, reason, message: of the decision.
+        claim: bitmask of the CPUs that nobody else can have then; 0: it shares.
+        idle: bitmask of those of them that stay idle.
+        blocks: what the memory manager gave.
+        memory: all memory of the node, with that.
+        devices: resource -> ids.
+        numa_nodes, sockets, caches: over how many of these the CPUs are.
+        beyond: how many more NUMA nodes, sockets, caches, cores than so many CPUs need.
+    """
+
+    __slots__ = (
+        "admitted",
+        "beyond",
+        "blocks",
+        "caches",
+        "claim",
+        "devices",
+        "idle",
+        "memory",
+        "message",
+        "numa_nodes",
+        "reason",
+        "shape",
+        "sockets",
+    )
+
+    memory: Mapping[int, NUMANodeState] | None
+    numa_nodes: int
+    sockets: int
+    caches: int
+    beyond: tuple[int, ...]
+
+    def __init__(self, shape: PodShape, decision: Decision, objective: Objective) -> None:
+        self.shape = shape
+        self.admitted = decision.admitted
+        self.reason = decision.reason or ""
+        self.message = decision.message or ""
+        given = decision.allocations.get(CONTAINER)
+        self.claim = 0 if given is None else given.claim.mask
+        self.idle = 0 if given is None or given.idle is None else given.idle.mask
+        self.blocks: tuple[Block, ...] = decision.memory.get(CONTAINER, ())
+        self.memory = None if decision.memory_state is None else decision.memory_state.machine
+        self.devices: Mapping[str, tuple[str, ...]] = decision.devices.get(CONTAINER, {})
+        _judge(self, objective)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether it is on more groups of some kind than so many CPUs need."""
+        return any(self.beyond)
+
+    def moved(self, claim: int, objective: Objective) -> Outcome:
+        """The same on other CPUs (a bitmask)."""
+        other = copy(self)
+        other.claim = claim
+        _judge(other, objective)
+        return other
+
+
+def _judge(outcome: Outcome, objective: Objective) -> None:
+    topology, used = objective.topology, outcome.claim & ~outcome.idle
+    outcome.numa_nodes = _touched(topology.numa_nodes.values(), used)
+    outcome.sockets = _touched(topology.sockets.values(), used)
+    outcome.caches = _touched(topology.uncore_caches.values(), used)
+    outcome.beyond = objective.score(used)[: len(BEYOND)] if used else (0,) * len(BEYOND)
+
+
+def _touched(groups: Iterable[int], cpus: int) -> int:
+    return sum(1 for mask in groups if mask & cpus)
