@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from itertools import islice
 from math import inf
 from typing import Final, Protocol
 
@@ -181,12 +182,12 @@ class Engine:
     def _try(self, at: float, pod: int, attempt: int) -> None:
         shape = self.arrivals.shapes[self.arrivals.shape[pod]]
         want = self._wants[shape.number]
-        number = self._index.choose(want)
-        if number is None:
+        found = self._find(want, shape)
+        if found is None:
             self._refuse(at, pod, attempt, shape, None, None)
             return
+        number, outcome = found
         node = self.nodes[number]
-        outcome = self._answer(node, shape)
         if not outcome.admitted:
             self._refuse(at, pod, attempt, shape, node, outcome)
             return
@@ -201,6 +202,23 @@ class Engine:
             heappush(self._ends, (ends, pod, number))
         for observer in self.observers:
             observer.placed(at, pod, attempt, node, outcome)
+
+    def _find(self, want: Want, shape: PodShape) -> tuple[int, Outcome] | None:
+        """The node that the scheduler sends a pod to, and what it answers; None: it finds none."""
+        scheduling = self.spec.scheduling
+        if scheduling.scorer != "TopologyAware":
+            number = self._index.choose(want)
+            return None if number is None else (number, self._answer(self.nodes[number], shape))
+        best: tuple[int, Outcome] | None = None
+        for number in islice(self._index.candidates(want), scheduling.candidates):
+            outcome = self._answer(self.nodes[number], shape)
+            if not outcome.admitted:
+                continue
+            if best is None or outcome.beyond < best[1].beyond:
+                best = number, outcome
+            if not outcome.is_spread:
+                break
+        return best
 
     def _answer(self, node: FleetNode, shape: PodShape) -> Outcome:
         outcome = node.model.answer(node, shape)
