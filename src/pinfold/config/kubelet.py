@@ -30,6 +30,7 @@ __all__ = [
     "ConfigError",
     "LoadedConfig",
     "config_notes",
+    "held_fields",
     "kubelet_config",
     "load_kubelet_config",
     "read_fields",
@@ -173,7 +174,19 @@ def _other_fields() -> frozenset[str]:
 
 def read_fields(path: str) -> Mapping[Any, Any]:
     """The fields of a KubeletConfiguration file, as they are; raises ConfigError."""
-    fields = _unwrapped(path, _only_document(path, _read(path)))
+    return _with_header(_unwrapped(path, _only_document(path, _read(path))), path)
+
+
+def held_fields(held: Mapping[Any, Any], path: str) -> Mapping[Any, Any]:
+    """The fields of a KubeletConfiguration in another file, where its header may be left out.
+
+    Raises:
+        ConfigError: it has the header of something else.
+    """
+    return _with_header({"apiVersion": VERSION, "kind": KIND, **held}, path)
+
+
+def _with_header(fields: Mapping[Any, Any], path: str) -> Mapping[Any, Any]:
     kind, version = fields.get("kind"), fields.get("apiVersion")
     if kind != KIND or str(version).partition("/")[0] != API_GROUP:
         raise ConfigError(

@@ -259,6 +259,11 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 """The same with their types."""
 
 
+def setting_names() -> tuple[str, ...]:
+    """The names of all settings, as they are in a file."""
+    return tuple(_SETTINGS)
+
+
 def agent_section(path: str, value: object) -> AgentSection:
     """The section as a file has it, all settings side by side; None: there is none.
 

@@ -12,12 +12,21 @@ from pinfold.documents.records import Record
 Duration = Annotated[
     str,
     Meta(
-        pattern=r"^(0|[1-9][0-9]*(ms|s|m|h|d))$",
-        description="a number and its unit: 500ms, 30s, 5m, 2h, 7d; or 0",
+        pattern=r"^(0|[1-9][0-9]{0,8}(ms|s|m|h|d))$",
+        description="a whole number and its unit, such as 500ms, 30s, 5m, 2h or 7d; or 0",
     ),
 ]
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$",
+        description="a name such as big-node: a-z, 0-9, - and .",
+    ),
+]
+Title = Annotated[str, Meta(min_length=1, max_length=80)]
+Amount = Annotated[str | int | float, Meta(description="a quantity such as 500m, 4 or 16Gi")]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Seed = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class _Part(Record, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -40,7 +49,7 @@ class NodeKind(_Part, frozen=True, kw_only=True):
 class Configuration(_Part, frozen=True, kw_only=True):
     """A kubelet's configuration to compare."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=80)]
+    name: Title
     kubelet_configuration: Mapping[str, Any] | str | UnsetType = UNSET
     """A KubeletConfiguration, or the name of its file, which may have a section ``pinfold``."""
     kubelet_version: str | UnsetType = UNSET
@@ -53,9 +62,9 @@ class Trace(_Part, frozen=True, kw_only=True):
     form: Literal["azure2017", "openb"]
     folder: str | UnsetType = UNSET
     """Where its files are; the default is what ``--traces`` says."""
-    part: str | UnsetType = UNSET
+    part: Literal["dev", "test"] | UnsetType = UNSET
     """azure2017: ``dev`` or ``test`` (the default)."""
-    share: Share = 1.0
+    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Of the arrivals, drawn from the seed."""
 
 
@@ -63,16 +72,19 @@ class CSVArrivals(_Part, frozen=True, kw_only=True):
     """A table with a header: at, lifetime, cpu, memory and, if wanted, count, qos, devices."""
 
     file: str
+    """Looked for beside the experiment."""
 
 
 class SizeShare(_Part, frozen=True, kw_only=True):
     """One of the sizes of a mix."""
 
-    weight: Annotated[float, Meta(gt=0)]
-    cpu: str
+    weight: Annotated[float, Meta(gt=0, le=1e9)]
+    cpu: Amount
     """A quantity."""
-    memory: str
-    devices: Mapping[str, int] = {}
+    memory: Amount
+    """A quantity."""
+    devices: Mapping[str, Annotated[int, Meta(ge=1, le=100_000)]] = {}
+    """Name of an extended resource -> how many."""
 
 
 class Lifetimes(_Part, frozen=True, kw_only=True):
@@ -80,7 +92,7 @@ class Lifetimes(_Part, frozen=True, kw_only=True):
 
     distribution: Literal["exponential", "fixed", "lognormal", "pareto"] = "exponential"
     mean: Duration
-    shape: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    shape: Annotated[float, Meta(gt=0, le=10)] | UnsetType = UNSET
     """lognormal: sigma (default 1); pareto: alpha, above 1 (default 1.5)."""
 
 
@@ -95,7 +107,7 @@ class Wave(_Part, frozen=True, kw_only=True):
 class Synthetic(_Part, frozen=True, kw_only=True):
     """Arrivals by chance: a Poisson process."""
 
-    per_hour: Annotated[float, Meta(gt=0)]
+    per_hour: Annotated[float, Meta(gt=0, le=1e9)]
     """Mean rate, of all pods."""
     sizes: Annotated[Sequence[SizeShare], Meta(min_length=1)]
     lifetimes: Lifetimes
@@ -175,7 +187,7 @@ class Spec(_Part, frozen=True, kw_only=True):
     guaranteed: Guaranteed = Guaranteed()
     scheduler: Scheduler = Scheduler()
     retry: Retry = Retry()
-    seeds: Annotated[Sequence[int], Meta(min_length=1)] = (1,)
+    seeds: Annotated[Sequence[Seed], Meta(min_length=1)] = (1,)
     warm_up: Duration = "0"
     stop: Stop = Stop()
     sweep: Sweep | UnsetType = UNSET
@@ -185,7 +197,7 @@ class Spec(_Part, frozen=True, kw_only=True):
 class Metadata(_Part, frozen=True, kw_only=True):
     """What it is called."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=80)]
+    name: Title
 
 
 class Experiment(_Part, frozen=True, kw_only=True):
