@@ -11,12 +11,12 @@ from msgspec import Struct
 from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.controllers.seen import Seen
 from pinfold.core.kubelet.own_policies import DynamicOptions
+from pinfold.core.moves.budget import MoveBudget
 from pinfold.core.moves.owners import Owner
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop, Decision
 from pinfold.node.control.telling import PER_HOUR, DecisionHistory, control_document
-from pinfold.node.moves.budget import MoveBudget
 from pinfold.ports.errors import PortError
 from tests.scenes.manager_harness import Harness, manifest, mixed, run, run_virtually
 from tests.scenes.watched_node import Watched

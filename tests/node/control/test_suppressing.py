@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from pinfold.core.controllers.proposals import Rank
 from pinfold.core.kubelet.own_policies import DynamicOptions, SuppressionOptions
+from pinfold.core.moves.budget import MoveBudget
 from pinfold.core.observation.rates import Counters
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import ControlLoop
 from pinfold.node.control.suppressing import suppression_control
-from pinfold.node.moves.budget import MoveBudget
 from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_guardian import FakeGuardian
 from pinfold.ports.errors import ContainerKey

@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from pinfold.core.controllers.proposals import Proposal, Rank, Refused, arbitrate
 from pinfold.core.controllers.seen import Controller, Seen
+from pinfold.core.moves.budget import MoveBudget
 from pinfold.core.moves.owners import MoveError
 from pinfold.node.leases.lease import Lease
-from pinfold.node.moves.budget import MoveBudget
 from pinfold.node.moves.moving import BusyError
 from pinfold.node.observation.observer import Observation
 from pinfold.ports.errors import PortError

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import POOL_EMPTY, charged, place
 from pinfold.core.controllers.load_driven import Demote, Promote
 from pinfold.core.controllers.proposals import Proposal
+from pinfold.core.moves.budget import MoveBudget
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.promotion import demote, promote
 from pinfold.core.pod.grace import grace_of
@@ -22,7 +23,6 @@ from pinfold.documents.move_plan import LOAD_DRIVEN
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
-from pinfold.node.moves.budget import MoveBudget
 from pinfold.node.moves.finishing import put_by_load
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.room import MadeRoom

@@ -13,6 +13,7 @@ from pinfold.admission.rebalance import gathered, make_room_for, rebalance, who_
 from pinfold.core.controllers.parking import Park
 from pinfold.core.controllers.proposals import Proposal
 from pinfold.core.kubelet.own_policies import DynamicOptions
+from pinfold.core.moves.budget import MoveBudget
 from pinfold.core.moves.objective import LEVELS, NUMA_NODES
 from pinfold.core.moves.owners import MoveError, Owner, Refusal
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
@@ -22,7 +23,6 @@ from pinfold.documents.move_plan import MAKE_ROOM, PARKING, REBALANCE, MovePlan
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
-from pinfold.node.moves.budget import MoveBudget
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import BusyError, Moving
 from pinfold.node.moves.room import MadeRoom
