@@ -174,7 +174,7 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
         steps=[step(number, one) for number, one in enumerate(plan.steps)],
         written=written,
         problem=problem or UNSET,
-        price=_price(plan),
+        price=move_price(plan),
         objective=objective,
     )
 
@@ -240,7 +240,8 @@ def resize_document(
     )
 
 
-def _price(plan: MovePlan) -> document.MovePrice:
+def move_price(plan: MovePlan) -> document.MovePrice:
+    """What a plan costs: who moves, and how much of it is new to him."""
     start, end = plan.start.placed, plan.end.placed
     return document.MovePrice(
         owners=len(plan.moved),

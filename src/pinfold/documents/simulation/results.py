@@ -47,6 +47,8 @@ class Averages(Record, frozen=True, kw_only=True, rename="camel"):
     """Sockets on which no CPU is owned: those that could sleep."""
     busy_nodes: float
     """Nodes on which some pod runs."""
+    split_containers: float
+    """Containers on more NUMA nodes than their number of CPUs needs on an empty machine."""
 
 
 class Spread(Record, frozen=True, kw_only=True, rename="camel"):

@@ -22,6 +22,7 @@ from pinfold.core.pod.pod import CPU, MEMORY
 from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.figures import Counts, Gauges, Series
 from pinfold.planning.simulation.fleet import FleetNode, NodeModel
+from pinfold.planning.simulation.moving import Moves, Moving
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Want
 from pinfold.planning.simulation.shapes import PodShape, Shapes
@@ -53,6 +54,9 @@ class Observer(Protocol):
 
     def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
         """A pod ended; its node has it no more."""
+
+    def moved(self, moves: Moves) -> None:
+        """A node has moved pods to other CPUs; only the policy ``dynamic`` does."""
 
 
 class Arrivals(Struct):
@@ -112,6 +116,12 @@ class Engine:
         self.series = Series(self.until)
         self._ends: list[tuple[float, int, int]] = []
         self._again: deque[tuple[float, int, int]] = deque()
+        dynamic = spec.config.dynamic
+        self._moving = (
+            None
+            if dynamic is None
+            else Moving(dynamic, self.nodes, lambda: self.gauges.now, self._moved)
+        )
         self._decisions = 0
         self._counted_from = len(at)
         for pod, moment in enumerate(at):
@@ -147,11 +157,14 @@ class Engine:
         """Have it all happen; False: it was told to stop before the end."""
         at, again, ends = self.arrivals.at, self._again, self._ends
         last, pod, events = len(at), 0, 0
+        moving = self._moving
         while True:
             coming = at[pod] if pod < last else inf
             back = again[0][0] if again else inf
             over = ends[0][0] if ends else inf
             moment = min(coming, back, over)
+            if moving is not None:
+                moment = min(moment, moving.due)
             if moment > self.until or moment == inf:
                 break
             if moment >= self.series.due:
@@ -160,6 +173,8 @@ class Engine:
             if over <= moment:
                 _, ended, node = heappop(ends)
                 self._end(moment, ended, node)
+            elif moving is not None and moving.due <= moment:
+                moving.rebalance()
             elif back <= moment:
                 _, waiting, attempt = again.popleft()
                 self.counts.waiting -= waiting >= self._counted_from
@@ -188,6 +203,8 @@ class Engine:
             return
         number, outcome = found
         node = self.nodes[number]
+        if not outcome.admitted and self._moving is not None:
+            outcome = self._with_room(self._moving, node, shape, outcome)
         if not outcome.admitted:
             self._refuse(at, pod, attempt, shape, node, outcome)
             return
@@ -195,6 +212,8 @@ class Engine:
         self._index.take(number, want)
         self.gauges.changed(node, outcome, 1)
         self.series.totals["placed"] += 1
+        if self._moving is not None:
+            self._moving.changed.add(number)
         if pod >= self._counted_from:
             self.counts.placed(outcome, attempt)
         ends = at + self.arrivals.lifetime[pod]
@@ -228,6 +247,20 @@ class Engine:
             self.counts.different += not node.model.is_as_decided(node, shape, outcome)
         return outcome
 
+    def _with_room(
+        self, moving: Moving, node: FleetNode, shape: PodShape, refused: Outcome
+    ) -> Outcome:
+        """What a node answers to a pod that it refused, once it has made room if it can."""
+        return self._answer(node, shape) if moving.make_room(node, shape) else refused
+
+    def _moved(self, moves: Moves) -> None:
+        self.gauges.moved(moves)
+        self.series.totals["moved"] += len(moves.moved)
+        if moves.at >= self.spec.warm_up:
+            self.counts.carried_out(moves)
+        for observer in self.observers:
+            observer.moved(moves)
+
     def _refuse(  # noqa: PLR0913, PLR0917 - when, who, where and why
         self,
         at: float,
@@ -258,6 +291,8 @@ class Engine:
         self._index.give(number, self._wants[outcome.shape.number])
         self.gauges.changed(node, outcome, -1)
         self.series.totals["ended"] += 1
+        if self._moving is not None:
+            self._moving.changed.add(number)
         if pod >= self._counted_from:
             self.counts.running -= 1
             self.counts.ended += 1

@@ -8,6 +8,7 @@ from typing import Final
 
 from pinfold.documents.simulation.results import Averages, Fates, Moves, Replayed, Spread
 from pinfold.planning.simulation.fleet import FleetNode, NodeModel
+from pinfold.planning.simulation.moving import Moves as Carried
 from pinfold.planning.simulation.outcome import BEYOND, Outcome
 
 MOMENTS: Final = 240
@@ -21,6 +22,7 @@ _GAUGES: Final = (
     "strandedCPUs",
     "idleSockets",
     "busyNodes",
+    "splitContainers",
 )
 _COUNTERS: Final = ("arrived", "placed", "refused", "rejected", "ended", "moved")
 
@@ -35,7 +37,7 @@ class Gauges:
         self.now = 0.0
         self._from = counted_from
         self.running = self.requested = self.exclusive = self.busy = 0
-        self.free = self.idle_sockets = self.stranded = 0
+        self.free = self.idle_sockets = self.stranded = self.split = 0
         for model in models:
             node = FleetNode(model.first, model)
             count = model.kind.count
@@ -45,7 +47,7 @@ class Gauges:
         self.allocatable = sum(
             model.allocatable().get("cpu", 0) * model.kind.count for model in models
         )
-        self._sums = [0.0] * 6
+        self._sums = [0.0] * 7
 
     def advance(self, at: float) -> None:
         """Let time pass, with all as it is now."""
@@ -59,6 +61,7 @@ class Gauges:
             sums[3] += passed * self.stranded
             sums[4] += passed * self.idle_sockets
             sums[5] += passed * self.busy
+            sums[6] += passed * self.split
         self.now = at
 
     def changed(self, node: FleetNode, outcome: Outcome, sign: int) -> None:
@@ -73,7 +76,14 @@ class Gauges:
             count = outcome.claim.bit_count()
             self.exclusive += sign * count
             self.free -= sign * count
+            if outcome.beyond[0]:
+                self.split += sign
         self.looked_at(node)
+
+    def moved(self, moves: Carried) -> None:
+        """Pods of a node have other CPUs, and as many."""
+        self.split += sum(one.after.is_split - one.before.is_split for one in moves.moved)
+        self.looked_at(moves.node)
 
     def looked_at(self, node: FleetNode) -> None:
         """Count anew what of a node's free CPUs is stranded, and which of its sockets are idle."""
@@ -93,6 +103,7 @@ class Gauges:
             self.stranded,
             self.idle_sockets,
             self.busy,
+            self.split,
         )
 
     def averages(self) -> Averages:
@@ -102,7 +113,7 @@ class Gauges:
             requested, *others = (one / span for one in self._sums)
         else:
             requested, others = self.requested, [self.exclusive, *self.values()[3:]]
-        exclusive, free, stranded, idle, busy = others
+        exclusive, free, stranded, idle, busy, split = others
         return Averages(
             allocatable_cpus=self.allocatable / 1000,
             requested_cpus=requested / 1000,
@@ -111,6 +122,7 @@ class Gauges:
             stranded_cpus=stranded,
             idle_sockets=idle,
             busy_nodes=busy,
+            split_containers=split,
         )
 
 
@@ -141,6 +153,14 @@ class Counts:
         if outcome.is_spread:
             for place, more in enumerate(outcome.beyond):
                 self.beyond[place] += more > 0
+
+    def carried_out(self, moves: Carried) -> None:
+        """A plan of moves was carried out."""
+        self.made_room += moves.why == "makeRoom"
+        self.rebalances += moves.why == "rebalance"
+        self.moved += len(moves.moved)
+        self.moved_cpus += moves.cpus
+        self.moved_memory += moves.memory_bytes
 
     def fates(self) -> Fates:
         """What became of the pods."""

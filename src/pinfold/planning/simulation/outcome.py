@@ -70,6 +70,11 @@ class Outcome:
         """Whether it is on more groups of some kind than so many CPUs need."""
         return any(self.beyond)
 
+    @property
+    def is_split(self) -> bool:
+        """Whether it is on more NUMA nodes than so many CPUs need."""
+        return self.beyond[0] > 0
+
     def moved(self, claim: int, objective: Objective) -> Outcome:
         """The same on other CPUs (a bitmask)."""
         other = copy(self)

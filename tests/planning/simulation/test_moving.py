@@ -1,0 +1,217 @@
+"""Moves in a simulation: the agent's own, within its budget, and nobody has a CPU twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from pinfold.admission.admission import decide
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.simulation.results import Moves as CountedMoves
+from pinfold.planning.simulation.engine import Engine, Observer, simulate
+from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.outcome import Outcome
+from pinfold.planning.simulation.shapes import PodShape
+from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
+from pinfold.ports.arrivals import Arrival, PodSize
+
+GIB: Final = 1 << 30
+PodLine = tuple[float, float, int]
+"""When a pod comes, for how long, and how many CPUs it asks for."""
+
+
+class Lines(Struct, frozen=True):
+    """Pods as a test writes them down, each with 1 GiB of memory."""
+
+    lines: tuple[PodLine, ...]
+
+    def arrivals(self, seed: int) -> Iterator[Arrival]:
+        """See :class:`pinfold.ports.arrivals.ArrivalSource`."""
+        del seed
+        for at, lifetime, cpus in self.lines:
+            yield Arrival(at, lifetime, PodSize(cpus * 1000, GIB))
+
+
+def config(topology: str = "best-effort", policy: str = "dynamic", **dynamic: Any) -> NodeConfig:
+    """A kubelet's settings; CPU 0 is reserved."""
+    return NodeConfig(
+        cpu_manager_policy=policy,
+        topology_manager_policy=topology,
+        reserved_system_cpus=CPUSet([0]),
+        eviction_hard={},
+        own=OwnPolicies(dynamic=DynamicOptions(**dynamic)),
+    )
+
+
+def spec(lines: tuple[PodLine, ...], configured: NodeConfig, **other: Any) -> RunSpec:
+    """One run on one node of 2 NUMA nodes with 4 CPUs each, if nothing else is said."""
+    kinds = (FleetKind("node", parse_short_form("2s4c1t@16Gi"), 1),)
+    settled = {"kinds": kinds, "retry": Retry(limit=0), "replay_every": 1, **other}
+    return RunSpec("tested", configured, arrivals=Lines(lines), **settled)
+
+
+ASIDE: Final[tuple[PodLine, ...]] = (
+    (0, 20, 2),  # CPUs 1-2
+    (1, 999, 2),  # CPUs 4-5
+    (2, 999, 1),  # CPU 3
+    (30, 999, 4),  # 4 CPUs are free: 1-2 and 6-7
+    (60, 1, 1),
+)
+
+
+def test_room_is_made_for_who_would_be_refused() -> None:
+    # The second pod moves from 4-5 to 1-2, and the fourth has NUMA node 1 for itself.
+    found = simulate(spec(ASIDE, config("single-numa-node", make_room=True)))
+    run = found.run
+    assert run.moves == CountedMoves(
+        made_room=1, rebalances=0, containers=1, cpus=2, memory_bytes=GIB
+    )
+    assert run.fates.refusals == {"Unschedulable": 1}
+    claims = {pod: str(CPUSet.from_mask(one.claim)) for pod, one in found.nodes[0].pods.items()}
+    assert claims == {1: "1-2", 2: "3", 3: "4-7"}
+    assert run.series["moved"][-1] == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        config("single-numa-node"),
+        config("single-numa-node", policy="static"),
+        config("single-numa-node", make_room=True, opt_in=True),
+        config("single-numa-node", make_room=True, moves_per_hour=0),
+    ],
+    ids=["not-asked-for", "static", "opt-in", "no-budget"],
+)
+def test_nobody_moves_where_that_is_not_configured(other: NodeConfig) -> None:
+    run = simulate(spec(ASIDE, other)).run
+    assert run.fates.refusals == {"TopologyAffinityError": 1}
+    assert run.moves.containers == run.moves.made_room == 0
+
+
+SPLIT: Final[tuple[PodLine, ...]] = (
+    (0, 50, 2),  # CPUs 1-2
+    (1, 999, 3),  # CPUs 4-6
+    (2, 999, 2),  # CPUs 3 and 7, until there is a better place
+    (130, 1, 9),
+)
+
+
+def test_who_is_split_moves_when_the_period_is_over() -> None:
+    # The first pod ends after 50 s; the third has one CPU of it at 60 s, and keeps CPU 3.
+    found = simulate(spec(SPLIT, config(rebalance_period="1m")))
+    run = found.run
+    assert run.moves == CountedMoves(
+        made_room=0, rebalances=1, containers=1, cpus=1, memory_bytes=GIB
+    )
+    claims = {pod: str(CPUSet.from_mask(one.claim)) for pod, one in found.nodes[0].pods.items()}
+    assert claims == {1: "4-6", 2: "1,3"}
+    # Of 130 s, 58 were split.
+    assert run.averages.split_containers == pytest.approx(58 / 130)
+    assert simulate(spec(SPLIT, config())).run.averages.split_containers == pytest.approx(128 / 130)
+
+
+def test_moves_during_the_warm_up_are_not_counted() -> None:
+    run = simulate(spec(SPLIT, config(rebalance_period="1m"), warm_up=61.0)).run
+    assert run.moves.containers == 0
+    assert run.series["moved"][-1] == 1
+
+
+class Watching(Observer):
+    """Asserts after each event what always holds, and keeps what was moved."""
+
+    def __init__(self) -> None:
+        self.moves: list[Moves] = []
+
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+        del at, pod, attempt, outcome
+        assert_sound(node)
+
+    def refused(
+        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+    ) -> None:
+        del at, pod, attempt
+        if node is not None and outcome is not None:
+            assert_sound(node)
+            assert not decide(node.model.node, node.state(), outcome.shape.pod).admitted
+
+    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
+        del at, pod, shape, reason
+
+    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+        del at, pod, outcome
+        assert_sound(node)
+
+    def moved(self, moves: Moves) -> None:
+        assert_sound(moves.node)
+        for one in moves.moved:
+            assert one.before.claim.bit_count() == one.after.claim.bit_count()
+            assert one.before.claim != one.after.claim
+            assert moves.node.pods[one.pod] is one.after
+        self.moves.append(moves)
+
+
+def assert_sound(node: FleetNode) -> None:
+    """No CPU has two owners, none is lost, and nobody owns a reserved one."""
+    every = node.model.empty.ledger.default.mask
+    owned = 0
+    for outcome in node.pods.values():
+        assert not owned & outcome.claim
+        owned |= outcome.claim
+    assert not owned & node.free
+    assert owned | node.free == every
+    assert not owned & node.model.config.reserved_system_cpus.mask
+
+
+lives = st.lists(
+    st.tuples(st.integers(0, 300), st.integers(20, 300), st.sampled_from([1, 2, 2, 3, 3, 4])),
+    min_size=12,
+    max_size=40,
+).map(lambda some: tuple(sorted((float(a), float(b), c) for a, b, c in some)))
+options = st.fixed_dictionaries(
+    {
+        "rebalance_period": st.sampled_from(["never", "30s", "1m"]),
+        "make_room": st.booleans(),
+        "moves_per_hour": st.integers(0, 12),
+        "most_moved": st.integers(1, 4),
+    }
+)
+machines = st.sampled_from(["2s4c1t@16Gi", "2s2c2t@16Gi", "4s2c2t@16Gi", "1s4n4c1t@16Gi"])
+managers = st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines=lives, dynamic=options, machine=machines, topology=managers)
+def test_moves_are_sound_and_within_the_budget(
+    lines: tuple[PodLine, ...], dynamic: dict[str, Any], machine: str, topology: str
+) -> None:
+    kinds = (FleetKind("node", parse_short_form(machine), 2),)
+    watching = Watching()
+    engine = Engine(spec(lines, config(topology, **dynamic), kinds=kinds), (watching,))
+    engine.go()
+    run = engine.result(complete=True)
+    assert run.replayed.different == 0
+    fates = run.fates
+    assert fates.arrived == fates.running + fates.ended + fates.rejected + fates.waiting
+    for node in engine.nodes:
+        times = [m.at for m in watching.moves if m.node is node for _ in m.moved]
+        over = zip(times, times[dynamic["moves_per_hour"] :], strict=False)
+        assert all(later - earlier >= 3600 for earlier, later in over)
+    assert all(len(one.moved) <= dynamic["most_moved"] for one in watching.moves)
+    assert run.moves.containers == sum(len(one.moved) for one in watching.moves)
+    assert all(earlier.at <= later.at for earlier, later in pairwise(watching.moves))
+    gauges = engine.gauges
+    pods = [outcome for node in engine.nodes for outcome in node.pods.values()]
+    assert gauges.split == sum(one.is_split for one in pods)
+    assert gauges.exclusive == sum(one.claim.bit_count() for one in pods)
+    assert gauges.free == sum(node.model.free_cpus(node.free) for node in engine.nodes)
+    assert gauges.idle_sockets == sum(node.model.idle_sockets(node) for node in engine.nodes)
