@@ -127,6 +127,9 @@ class Guaranteed(_Part, frozen=True, kw_only=True):
 
     pods: Literal["whole", "traced", "all", "none"] = "whole"
     """``whole``: those that ask for whole CPUs; ``traced``: as the trace tells."""
+    multiple_of: Annotated[int, Meta(ge=1, le=128)] = 1
+    """Of these, those that ask for a multiple of so many CPUs: 2 where ``full-pcpus-only`` refuses
+    whoever asks for half a core."""
     share: Share = 1.0
     """Of these, drawn from the seed."""
 

@@ -78,6 +78,9 @@ class Shapes:
     def _may_be_guaranteed(self, size: PodSize) -> bool:
         if not size.cpu_milli or not size.memory:
             return False
+        unit = self._guarantee.multiple_of
+        if unit > 1 and size.cpu_milli % (1000 * unit):
+            return False
         match self._guarantee.pods:
             case "whole":
                 return size.cpu_milli % 1000 == 0 and size.qos is not QOSClass.BEST_EFFORT
