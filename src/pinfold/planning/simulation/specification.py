@@ -27,8 +27,8 @@ class FleetKind(Struct, frozen=True):
 class Guarantee(Struct, frozen=True):
     """Which pods are Guaranteed.
 
-    ``whole``: those that ask for whole CPUs, ``traced``: as the trace tells; of these those that ask
-    for a multiple of ``multiple_of`` CPUs, and ``share`` of them, drawn from the seed.
+    ``whole``: those that ask for whole CPUs, ``traced``: as the trace tells; of these those that
+    ask for a multiple of ``multiple_of`` CPUs, and ``share`` of them, drawn from the seed.
     """
 
     pods: Literal["whole", "traced", "all", "none"] = "whole"
