@@ -60,12 +60,16 @@ class Observer(Protocol):
 
 
 class Arrivals(Struct):
-    """All arrivals of a run, by the number of the pod: when, for how long, and of which shape."""
+    """All arrivals of a run, by the number of the pod: when, for how long, and of which shape.
+
+    ``until`` is when the run ends: where it is stopped, else with the last arrival.
+    """
 
     at: array[float]
     lifetime: array[float]
     shape: array[int]
     shapes: list[PodShape]
+    until: float = 0.0
 
     @classmethod
     def of(cls, spec: RunSpec) -> Arrivals:
@@ -80,8 +84,12 @@ class Arrivals(Struct):
         first: float | None = None
         for at, lifetime, size in spec.arrivals.arrivals(spec.seed):
             first = at if first is None else first
-            if len(found.at) >= most or at - first > spec.stop_after:
+            if len(found.at) >= most:
                 break
+            if at - first > spec.stop_after:
+                found.until = spec.stop_after
+                break
+            found.until = at - first
             found.at.append(at - first)
             found.lifetime.append(lifetime)
             found.shape.append(shapes.of(size).number)
@@ -112,7 +120,7 @@ class Engine:
         self._index, self._wants = self._scheduler()
         self.counts, self.gauges = Counts(), Gauges(self.models, spec.warm_up)
         at = self.arrivals.at
-        self.until = min(spec.stop_after, at[-1] if at else 0.0)
+        self.until = self.arrivals.until
         self.series = Series(self.until)
         self._ends: list[tuple[float, int, int]] = []
         self._again: deque[tuple[float, int, int]] = deque()
@@ -167,8 +175,8 @@ class Engine:
                 moment = min(moment, moving.due)
             if moment > self.until or moment == inf:
                 break
-            if moment >= self.series.due:
-                self.series.note(self.gauges, moment)
+            if moment > self.series.due:
+                self.series.note_before(moment, self.gauges)
             self.gauges.advance(moment)
             if over <= moment:
                 _, ended, node = heappop(ends)
@@ -191,7 +199,7 @@ class Engine:
                     self.until = moment
                     return False
         self.gauges.advance(self.until)
-        self.series.note(self.gauges, self.until)
+        self.series.note_before(inf, self.gauges)
         return True
 
     def _try(self, at: float, pod: int, attempt: int) -> None:
@@ -272,18 +280,22 @@ class Engine:
     ) -> None:
         reason = UNSCHEDULABLE if outcome is None else outcome.reason
         counts, counted = self.counts, pod >= self._counted_from
-        counts.refusals[reason] += counted
+        gives_up = attempt > self.spec.retry.limit
+        if counted:
+            counts.refusals[reason] += 1
+            if gives_up:
+                counts.rejected_by[reason] += 1
+            else:
+                counts.waiting += 1
         self.series.totals["refused"] += 1
+        if gives_up:
+            self.series.totals["rejected"] += 1
+        else:
+            self._again.append((at + self.spec.retry.backoff, pod, attempt + 1))
         for observer in self.observers:
             observer.refused(at, pod, attempt, node, outcome)
-        if attempt <= self.spec.retry.limit:
-            self._again.append((at + self.spec.retry.backoff, pod, attempt + 1))
-            counts.waiting += counted
-            return
-        counts.rejected_by[reason] += counted
-        self.series.totals["rejected"] += 1
-        for observer in self.observers:
-            observer.rejected(at, pod, shape, reason)
+            if gives_up:
+                observer.rejected(at, pod, shape, reason)
 
     def _end(self, at: float, pod: int, number: int) -> None:
         node = self.nodes[number]

@@ -200,18 +200,21 @@ class Counts:
 
 
 class Series:
-    """The gauges at moments that are evenly apart, and how much was counted by then."""
+    """The gauges at moments that are evenly apart, and how much was counted until then.
+
+    What happens at such a moment is in it.
+    """
 
     def __init__(self, until: float) -> None:
-        self._moments = [until * place / MOMENTS for place in range(1, MOMENTS + 1)]
+        self._moments = [*(until * place / MOMENTS for place in range(1, MOMENTS)), until]
         self._next = 0
         self.due = self._moments[0]
         self.totals = dict.fromkeys(_COUNTERS, 0)
         self.columns: dict[str, list[float]] = {name: [] for name in ("time", *_GAUGES, *_COUNTERS)}
 
-    def note(self, gauges: Gauges, at: float) -> None:
-        """Note all moments up to a time; the gauges are as they were since the last of them."""
-        while self.due <= at:
+    def note_before(self, at: float, gauges: Gauges) -> None:
+        """Note all moments before a time, at which all is as it is now."""
+        while self.due < at:
             self._note(self.due, gauges)
             self._next += 1
             self.due = self._moments[self._next] if self._next < MOMENTS else float("inf")

@@ -120,7 +120,8 @@ class FleetNode:
         requested: dict[str, int] = {}
         for pod, outcome in self.pods.items():
             if outcome.claim:
-                idle = {CONTAINER: CPUSet.from_mask(outcome.idle)} if outcome.idle else None
+                apart = outcome.idle
+                idle = None if apart is None else {CONTAINER: CPUSet.from_mask(apart)}
                 claims = {CONTAINER: CPUSet.from_mask(outcome.claim)}
                 ledger = ledger.with_pod(str(pod), claims, idle)
             for name, amount in amounts(outcome.shape.pod).items():

@@ -22,7 +22,7 @@ class Outcome:
         shape: what was asked for.
         admitted, reason, message: of the decision.
         claim: bitmask of the CPUs that nobody else can have then; 0: it shares.
-        idle: bitmask of those of them that stay idle.
+        idle: bitmask of those of them that stay idle; None: it is not SMT-isolated.
         blocks: what the memory manager gave.
         memory: all memory of the node, with that.
         devices: resource -> ids.
@@ -59,7 +59,7 @@ class Outcome:
         self.message = decision.message or ""
         given = decision.allocations.get(CONTAINER)
         self.claim = 0 if given is None else given.claim.mask
-        self.idle = 0 if given is None or given.idle is None else given.idle.mask
+        self.idle = None if given is None or given.idle is None else given.idle.mask
         self.blocks: tuple[Block, ...] = decision.memory.get(CONTAINER, ())
         self.memory = None if decision.memory_state is None else decision.memory_state.machine
         self.devices: Mapping[str, tuple[str, ...]] = decision.devices.get(CONTAINER, {})
@@ -84,7 +84,7 @@ class Outcome:
 
 
 def _judge(outcome: Outcome, objective: Objective) -> None:
-    topology, used = objective.topology, outcome.claim & ~outcome.idle
+    topology, used = objective.topology, outcome.claim & ~(outcome.idle or 0)
     outcome.numa_nodes = _touched(topology.numa_nodes.values(), used)
     outcome.sockets = _touched(topology.sockets.values(), used)
     outcome.caches = _touched(topology.uncore_caches.values(), used)
