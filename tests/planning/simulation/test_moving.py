@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from pinfold.admission.admission import decide
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
-from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.simulation.results import Moves as CountedMoves
 from pinfold.planning.simulation.engine import Engine, Observer, simulate
@@ -22,42 +19,13 @@ from pinfold.planning.simulation.fleet import FleetNode
 from pinfold.planning.simulation.moving import Moves
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
-from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
-from pinfold.ports.arrivals import Arrival, PodSize
-
-GIB: Final = 1 << 30
-PodLine = tuple[float, float, int]
-"""When a pod comes, for how long, and how many CPUs it asks for."""
-
-
-class Lines(Struct, frozen=True):
-    """Pods as a test writes them down, each with 1 GiB of memory."""
-
-    lines: tuple[PodLine, ...]
-
-    def arrivals(self, seed: int) -> Iterator[Arrival]:
-        """See :class:`pinfold.ports.arrivals.ArrivalSource`."""
-        del seed
-        for at, lifetime, cpus in self.lines:
-            yield Arrival(at, lifetime, PodSize(cpus * 1000, GIB))
+from tests.scenes.pod_lines import CROWDS, GIB, PodLine, small_config, small_run
 
 
 def config(topology: str = "best-effort", policy: str = "dynamic", **dynamic: Any) -> NodeConfig:
-    """A kubelet's settings; CPU 0 is reserved."""
-    return NodeConfig(
-        cpu_manager_policy=policy,
-        topology_manager_policy=topology,
-        reserved_system_cpus=CPUSet([0]),
-        eviction_hard={},
-        own=OwnPolicies(dynamic=DynamicOptions(**dynamic)),
-    )
-
-
-def spec(lines: tuple[PodLine, ...], configured: NodeConfig, **other: Any) -> RunSpec:
-    """One run on one node of 2 NUMA nodes with 4 CPUs each, if nothing else is said."""
-    kinds = (FleetKind("node", parse_short_form("2s4c1t@16Gi"), 1),)
-    settled = {"kinds": kinds, "retry": Retry(limit=0), "replay_every": 1, **other}
-    return RunSpec("tested", configured, arrivals=Lines(lines), **settled)
+    """The policy ``dynamic`` with these options."""
+    own = OwnPolicies(dynamic=DynamicOptions(**dynamic))
+    return small_config(topology, cpu_manager_policy=policy, own=own)
 
 
 ASIDE: Final[tuple[PodLine, ...]] = (
@@ -71,7 +39,7 @@ ASIDE: Final[tuple[PodLine, ...]] = (
 
 def test_room_is_made_for_who_would_be_refused() -> None:
     # The second pod moves from 4-5 to 1-2, and the fourth has NUMA node 1 for itself.
-    found = simulate(spec(ASIDE, config("single-numa-node", make_room=True)))
+    found = simulate(small_run(ASIDE, config("single-numa-node", make_room=True)))
     run = found.run
     assert run.moves == CountedMoves(
         made_room=1, rebalances=0, containers=1, cpus=2, memory_bytes=GIB
@@ -93,7 +61,7 @@ def test_room_is_made_for_who_would_be_refused() -> None:
     ids=["not-asked-for", "static", "opt-in", "no-budget"],
 )
 def test_nobody_moves_where_that_is_not_configured(other: NodeConfig) -> None:
-    run = simulate(spec(ASIDE, other)).run
+    run = simulate(small_run(ASIDE, other)).run
     assert run.fates.refusals == {"TopologyAffinityError": 1}
     assert run.moves.containers == run.moves.made_room == 0
 
@@ -108,7 +76,7 @@ SPLIT: Final[tuple[PodLine, ...]] = (
 
 def test_who_is_split_moves_when_the_period_is_over() -> None:
     # The first pod ends after 50 s; the third has one CPU of it at 60 s, and keeps CPU 3.
-    found = simulate(spec(SPLIT, config(rebalance_period="1m")))
+    found = simulate(small_run(SPLIT, config(rebalance_period="1m")))
     run = found.run
     assert run.moves == CountedMoves(
         made_room=0, rebalances=1, containers=1, cpus=1, memory_bytes=GIB
@@ -117,11 +85,13 @@ def test_who_is_split_moves_when_the_period_is_over() -> None:
     assert claims == {1: "4-6", 2: "1,3"}
     # Of 130 s, 58 were split.
     assert run.averages.split_containers == pytest.approx(58 / 130)
-    assert simulate(spec(SPLIT, config())).run.averages.split_containers == pytest.approx(128 / 130)
+    assert simulate(small_run(SPLIT, config())).run.averages.split_containers == pytest.approx(
+        128 / 130
+    )
 
 
 def test_moves_during_the_warm_up_are_not_counted() -> None:
-    run = simulate(spec(SPLIT, config(rebalance_period="1m"), warm_up=61.0)).run
+    run = simulate(small_run(SPLIT, config(rebalance_period="1m"), warm_up=61.0)).run
     assert run.moves.containers == 0
     assert run.series["moved"][-1] == 1
 
@@ -172,11 +142,6 @@ def assert_sound(node: FleetNode) -> None:
     assert not owned & node.model.config.reserved_system_cpus.mask
 
 
-lives = st.lists(
-    st.tuples(st.integers(0, 300), st.integers(20, 300), st.sampled_from([1, 2, 2, 3, 3, 4])),
-    min_size=12,
-    max_size=40,
-).map(lambda some: tuple(sorted((float(a), float(b), c) for a, b, c in some)))
 options = st.fixed_dictionaries(
     {
         "rebalance_period": st.sampled_from(["never", "30s", "1m"]),
@@ -190,13 +155,12 @@ managers = st.sampled_from(["none", "best-effort", "restricted", "single-numa-no
 
 
 @settings(max_examples=150, deadline=None)
-@given(lines=lives, dynamic=options, machine=machines, topology=managers)
+@given(lines=CROWDS, dynamic=options, machine=machines, topology=managers)
 def test_moves_are_sound_and_within_the_budget(
     lines: tuple[PodLine, ...], dynamic: dict[str, Any], machine: str, topology: str
 ) -> None:
-    kinds = (FleetKind("node", parse_short_form(machine), 2),)
     watching = Watching()
-    engine = Engine(spec(lines, config(topology, **dynamic), kinds=kinds), (watching,))
+    engine = Engine(small_run(lines, config(topology, **dynamic), machine, 2), (watching,))
     engine.go()
     run = engine.result(complete=True)
     assert run.replayed.different == 0

@@ -16,6 +16,7 @@ from math import inf
 from typing import Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.admission.capacity import PODS
 from pinfold.core.pod.pod import CPU, MEMORY
@@ -27,6 +28,7 @@ from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Want
 from pinfold.planning.simulation.shapes import PodShape, Shapes
 from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.worst import MOST, WorstDecisions
 
 UNSCHEDULABLE: Final = "Unschedulable"
 """The reason where no node has room for a pod."""
@@ -332,7 +334,11 @@ class Engine:
 
 
 def simulate(
-    spec: RunSpec, observers: Iterable[Observer] = (), go_on: GoOn | None = None
+    spec: RunSpec,
+    observers: Iterable[Observer] = (),
+    go_on: GoOn | None = None,
+    *,
+    worst: int = MOST,
 ) -> Simulated:
     """Simulate one configuration with one seed.
 
@@ -340,12 +346,14 @@ def simulate(
         spec: all that the run needs.
         observers: who is told of each event.
         go_on: asked every few thousand events; where it says no, the run ends as it is then.
+        worst: how many of the worst decisions are told of; 0: nobody looks for them.
 
     Raises:
         NodeError: a kubelet with this configuration would not start on one of the machines.
         MachineError: a kubelet would see no CPU.
         TraceError: the trace cannot be read.
     """
-    engine = Engine(spec, observers)
-    complete = engine.go(go_on)
-    return Simulated(engine.result(complete=complete), engine.nodes)
+    kept = WorstDecisions(spec.warm_up)
+    engine = Engine(spec, (*observers, kept) if worst else observers)
+    run = engine.result(complete=engine.go(go_on))
+    return Simulated(replace(run, worst=kept.found(worst)), engine.nodes)
