@@ -10,7 +10,8 @@ wins against everything that is not better.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -37,6 +38,9 @@ _REMOTE: Final = 20
 
 Score = tuple[int, ...]
 """One number for each of :data:`LEVELS`; less is better."""
+
+Groups = tuple[int, int, int, int]
+"""A number of NUMA nodes, of sockets, of uncore caches and of cores."""
 
 
 def pack(values: Iterable[int]) -> int:
@@ -69,25 +73,59 @@ class Objective(Struct, frozen=True, dict=True):
             cpus: its CPUs.
             near: bitmask of the NUMA nodes of its memory and devices; 0 for anywhere.
         """
-        topology, count = self.topology, cpus.bit_count()
-        found = {
-            NUMA_NODES: lambda: _beyond(topology.numa_nodes, cpus, count),
-            SOCKETS: lambda: _beyond(topology.sockets, cpus, count),
-            UNCORE_CACHES: lambda: _beyond(topology.uncore_caches, cpus, count),
-            CORES: lambda: self._cores(cpus, count),
-            DISTANCE: lambda: self._distance(cpus, near) if near else 0,
-            PARKED: lambda: (cpus & ~self.gather).bit_count() if self.gather else 0,
-        }
-        return tuple(found[level]() if level in self.levels else 0 for level in LEVELS)
+        touched, least = self.touched(cpus), self.least(cpus.bit_count())
+        beyond = (
+            has - needs if level in self.levels else 0
+            for level, has, needs in zip(LEVELS, touched, least, strict=False)
+        )
+        distance = self._distance(cpus, near) if near and DISTANCE in self.levels else 0
+        parked = PARKED in self.levels and self.gather
+        return (*beyond, distance, (cpus & ~self.gather).bit_count() if parked else 0)
 
-    def _cores(self, cpus: int, count: int) -> int:
-        touched = 0
+    def touched(self, cpus: int) -> Groups:
+        """Over how many groups some CPUs (a bitmask) are."""
+        nodes = sockets = caches = cores = 0
+        for members in self._nodes:
+            if members & cpus:
+                nodes += 1
+        for members in self._sockets:
+            if members & cpus:
+                sockets += 1
+        for members in self._caches:
+            if members & cpus:
+                caches += 1
         for offsets, firsts in self.topology.core_patterns:
             here = 0
             for offset in offsets:
                 here |= firsts & (cpus >> offset)
-            touched += here.bit_count()
-        return touched - -(-count // self.topology.largest_core)
+            cores += here.bit_count()
+        return nodes, sockets, caches, cores
+
+    def least(self, count: int) -> Groups:
+        """Over how few groups so many CPUs can be on this machine, when it is empty."""
+        known = self._least.get(count)
+        if known is None:
+            every = (self._nodes, self._sockets, self._caches)
+            nodes, sockets, caches = (_fewest(groups, count) for groups in every)
+            cores = -(-count // self.topology.largest_core)
+            known = self._least[count] = (nodes, sockets, caches, cores)
+        return known
+
+    @cached_property
+    def _nodes(self) -> tuple[int, ...]:
+        return tuple(self.topology.numa_nodes.values())
+
+    @cached_property
+    def _sockets(self) -> tuple[int, ...]:
+        return tuple(self.topology.sockets.values())
+
+    @cached_property
+    def _caches(self) -> tuple[int, ...]:
+        return tuple(self.topology.uncore_caches.values())
+
+    @cached_property
+    def _least(self) -> dict[int, Groups]:
+        return {}
 
     def _distance(self, cpus: int, near: int) -> int:
         total = 0
@@ -108,20 +146,13 @@ class Objective(Struct, frozen=True, dict=True):
         return nodes_to_cpus(self.topology, near) if near else self.gather
 
 
-def _beyond(groups: Mapping[int, int], cpus: int, count: int) -> int:
-    """How many more groups CPUs are in than so many CPUs need."""
-    touched = 0
-    for members in groups.values():
-        if members & cpus:
-            if cpus & ~members == 0:
-                return 0
-            touched += 1
-    for size in sorted((members.bit_count() for members in groups.values()), reverse=True):
-        touched -= 1
+def _fewest(groups: Iterable[int], count: int) -> int:
+    sizes = sorted((members.bit_count() for members in groups), reverse=True)
+    for number, size in enumerate(sizes, start=1):
         count -= size
         if count <= 0:
-            break
-    return touched
+            return number
+    return len(sizes)
 
 
 def price(now: int, then: int, memory: int, owners: int = 1) -> Score:

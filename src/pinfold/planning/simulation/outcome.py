@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import copy
+from operator import sub
 from typing import Final
 
 from pinfold.admission.decision import Decision
@@ -13,6 +14,8 @@ from pinfold.planning.simulation.shapes import CONTAINER, PodShape
 
 BEYOND: Final = ("numaNodes", "sockets", "caches", "cores")
 """What :attr:`Outcome.beyond` counts."""
+
+NOT_BEYOND: Final = (0,) * len(BEYOND)
 
 
 class Outcome:
@@ -84,12 +87,9 @@ class Outcome:
 
 
 def _judge(outcome: Outcome, objective: Objective) -> None:
-    topology, used = objective.topology, outcome.claim & ~(outcome.idle or 0)
-    outcome.numa_nodes = _touched(topology.numa_nodes.values(), used)
-    outcome.sockets = _touched(topology.sockets.values(), used)
-    outcome.caches = _touched(topology.uncore_caches.values(), used)
-    outcome.beyond = objective.score(used)[: len(BEYOND)] if used else (0,) * len(BEYOND)
-
-
-def _touched(groups: Iterable[int], cpus: int) -> int:
-    return sum(1 for mask in groups if mask & cpus)
+    used = outcome.claim & ~(outcome.idle or 0)
+    touched = objective.touched(used)
+    outcome.numa_nodes, outcome.sockets, outcome.caches, _ = touched
+    least = objective.least(used.bit_count()) if used else touched
+    # Nearly all are as well placed as can be, and need no tuple of their own.
+    outcome.beyond = NOT_BEYOND if touched == least else tuple(map(sub, touched, least))
