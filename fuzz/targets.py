@@ -20,6 +20,7 @@ from fuzz.nri_target import NRI_TARGET
 from fuzz.profile_target import PROFILE_TARGET
 from fuzz.state_target import run_state_versions
 from fuzz.store_target import STORE_TARGET
+from fuzz.traces_target import TRACES_TARGETS
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.statefile.files import StateFileError
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
@@ -300,6 +301,7 @@ def _all() -> dict[str, Target]:
         PROFILE_TARGET,
         STORE_TARGET,
         CACHE_TARGET,
+        *TRACES_TARGETS,
     ]
     return {target.name: target for target in listed}
 

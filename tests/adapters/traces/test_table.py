@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import pickle
+import re
 from math import inf
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pinfold.adapters.traces import table
 from pinfold.adapters.traces.table import ArrivalTable
 from pinfold.core.pod.pod import QOSClass
 from pinfold.ports.arrivals import Arrival, ArrivalSource, PodSize, TraceError
+from tests.roots import ROOT
 
 
 def read(folder: Path, text: str | bytes) -> list[Arrival]:
@@ -45,6 +47,19 @@ def test_all_columns_in_any_order(tmp_path: Path) -> None:
     big = PodSize(2000, 3 * 2**29, (("a.b/gpu", 8), ("a.b/nic", 1)), QOSClass.GUARANTEED)
     found = read(tmp_path, text)
     assert found == [Arrival(0, 5400, big)] * 2 + [Arrival(60, 0.5, PodSize(0, 0))]
+
+
+def test_the_example_of_the_reference_is_read(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "reference" / "traces.md").read_text()
+    found = read(tmp_path, text.split("```csv\n")[1].split("```")[0])
+    gpus = (("example.com/gpu", 2), ("example.com/nic", 1))
+    assert found[9:] == [
+        Arrival(0, inf, PodSize(2000, 2**32, (), QOSClass.GUARANTEED)),
+        Arrival(90, 5400, PodSize(500, 2**29)),
+        Arrival(120, 604800, PodSize(8000, 2**36, gpus, QOSClass.GUARANTEED)),
+    ]
+    for name in (*table.COLUMNS, *table.OPTIONAL):
+        assert re.search(rf"^\|.*`{name}`.* \|", text, re.MULTILINE), name
 
 
 def test_the_first_one_comes_at_0_whatever_the_clock(tmp_path: Path) -> None:
