@@ -7,7 +7,8 @@ know.  Under ``single-numa-node`` it is counted how many the node then rejects f
 ``best-effort`` how many are spread over more NUMA nodes than they need, and for how long.  With
 ``dynamic`` the node makes room for who would be rejected, and rebalances every five minutes; a plan
 moves four containers at most.  Where all pods are of one size nothing should move.  FOLDER has the
-trace; see :mod:`benchmarks.fragmentation_stream`.
+trace azure2017, of which the part ``dev`` is taken (docs/reference/traces.md): each virtual machine
+stands for a Guaranteed pod with as many exclusive CPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from benchmarks.fragmentation_plot import as_svg
-from benchmarks.fragmentation_stream import Arrival, read_stream
+from pinfold.adapters.traces.azure2017 import Azure2017
 from pinfold.admission.admission import decide
 from pinfold.admission.moves import with_claims
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
@@ -38,6 +39,7 @@ from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.planning.planner import Planner
+from pinfold.ports.arrivals import Arrival, PodSize
 
 MACHINES: Final = {2: "2s32c2t", 8: "2s4n32c2t"}
 """By their number of NUMA nodes; 128 CPUs both."""
@@ -100,6 +102,7 @@ class FragmentedNode:
         self.node, self.state = planner.node, planner.empty
         self.objective = Objective(planner.view.topology, (NUMA_NODES,))
         self.dynamic = dynamic
+        self.pods_tried = 0
         self.running: dict[str, _Running] = {}
         self.ends: list[tuple[float, str]] = []
         name = "dynamic" if dynamic else "static"
@@ -183,7 +186,8 @@ class FragmentedNode:
 
     def come(self, arrival: Arrival) -> None:
         """Try a pod that the scheduler has sent here."""
-        pod = _pod(arrival)
+        self.pods_tried += 1
+        pod = _pod(self.pods_tried, arrival.size)
         self.figures.arrivals += self.counting
         decision = decide(self.node, self.state, pod)
         if not decision.admitted and self.dynamic:
@@ -200,14 +204,14 @@ class FragmentedNode:
         self.state = settle(self.state, decision)
         one = _Running(pod, arrival.at, self.counting)
         self.running[pod.uid] = one
-        heapq.heappush(self.ends, (arrival.ends, pod.uid))
+        heapq.heappush(self.ends, (arrival.at + arrival.lifetime, pod.uid))
         self.changed = True
         self._see(one, arrival.at)
 
 
-def _pod(arrival: Arrival) -> Pod:
-    both = {"cpu": Quantity(arrival.cpus), "memory": Quantity(1 << 20)}
-    name = f"p{arrival.number}"
+def _pod(number: int, size: PodSize) -> Pod:
+    both = {"cpu": Quantity(size.cpu_milli, -3), "memory": Quantity(1 << 20)}
+    name = f"p{number}"
     return Pod(uid=name, name=name, containers=(Container("c", both, both),))
 
 
@@ -225,7 +229,7 @@ def simulate(stream: Iterable[Arrival], node: FragmentedNode) -> Figures:
         now = now or arrival.at
         node.pass_time(arrival.at, now)
         now = arrival.at
-        if node.free < arrival.cpus:
+        if node.free * 1000 < arrival.size.cpu_milli:
             continue
         seen += 1
         node.counting = seen > WARM_UP
@@ -245,10 +249,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--svg", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
-    streams = [
-        list(read_stream(given.folder, given.share, given.seed + n)) for n in range(given.nodes)
-    ]
-    alike = [[replace(one, cpus=2) for one in stream] for stream in streams]
+    trace = Azure2017(str(given.folder), "dev", given.share)
+    streams = [list(trace.arrivals(given.seed + n)) for n in range(given.nodes)]
+    pair = PodSize(2000, 0)
+    alike = [[one._replace(size=pair) for one in stream] for stream in streams]
     scenes = [(m, p, d) for m in MACHINES for p in POLICIES for d in (False, True)]
     print(HEADER)
     found: list[Figures] = []

@@ -5,7 +5,7 @@
 A simulated node of 32 CPUs: latency-sensitive work uses what a load says, the system two CPUs, and
 best-effort work whatever its cap and the CPUs leave it.  Both rules look each second at means of
 the second before, as the observation gives them.  FOLDER has a public trace of virtual machines
-(:mod:`benchmarks.fragmentation_stream`): which of them are there when, and their sizes, are
+(azure2017, part ``dev``): which of them are there when, and their sizes, are
 recorded; what each uses of its CPUs from moment to moment is drawn from a seed.  The other loads
 are drawn, too.  ``above`` is what was in use beyond the threshold, in CPU hours for each hour.
 """
@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct, to_builtins
 
-from benchmarks.fragmentation_stream import read_stream
+from pinfold.adapters.traces.azure2017 import Azure2017
 from pinfold.core.controllers.seen import Seen, SeenContainer
 from pinfold.core.controllers.suppression import Cap, Suppressed, Suppression
 from pinfold.core.kubelet.own_policies import SuppressionOptions, percent
@@ -218,15 +218,16 @@ class Machine(Struct):
 
 def recorded(folder: Path, chance: random.Random) -> Iterator[float]:
     """The virtual machines of a trace that one node has room for."""
-    arrivals = read_stream(folder, SHARE, 7)
+    arrivals = Azure2017(str(folder), "dev", SHARE).arrivals(7)
     coming = next(arrivals, None)
     first = WARM_UP + (0.0 if coming is None else coming.at)
     running: list[Machine] = []
     for tick in range(10**9):
         now = first + tick / TICKS
         while coming is not None and coming.at <= now:
-            if coming.ends > now and sum(one.cpus for one in running) + coming.cpus <= CPUS - 4:
-                running.append(Machine(coming.ends, coming.cpus, 0.2))
+            cpus, ends = coming.size.cpu_milli // 1000, coming.at + coming.lifetime
+            if ends > now and sum(one.cpus for one in running) + cpus <= CPUS - 4:
+                running.append(Machine(ends, cpus, 0.2))
             coming = next(arrivals, None)
         if tick % TICKS == 0:
             running = [one for one in running if one.ends > now]

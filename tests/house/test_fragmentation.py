@@ -1,19 +1,21 @@
-"""The fragmentation benchmark counts what it says, on a small trace of the same form."""
+"""The fragmentation benchmark counts what it says."""
 
 from __future__ import annotations
 
-import lzma
-from pathlib import Path
-
 from benchmarks.fragmentation import MACHINES, Figures, FragmentedNode, row, simulate
 from benchmarks.fragmentation_plot import as_svg
-from benchmarks.fragmentation_stream import Arrival, read_stream
 from msgspec import to_builtins
+
+from pinfold.ports.arrivals import Arrival, PodSize
 
 _LONG = 10.0**6
 
 
-CROWD = [Arrival(n, 1.0 + n, cpus, _LONG) for n, cpus in enumerate((30, 40, 16, 30))]
+def comes(at: float, cpus: int, ends: float = _LONG) -> Arrival:
+    return Arrival(at, ends - at, PodSize(1000 * cpus, 0))
+
+
+CROWD = [comes(1.0 + n, cpus) for n, cpus in enumerate((30, 40, 16, 30))]
 """The last one would fit into the first NUMA node, were the third in the other one."""
 
 
@@ -26,27 +28,9 @@ def counted(topology_manager: str, *, dynamic: bool) -> Figures:
     return node.finish(3604.0)
 
 
-def test_the_trace_is_read_as_its_files_say(tmp_path: Path) -> None:
-    def write(name: str, text: str) -> None:
-        (tmp_path / name).write_bytes(lzma.compress(text.encode()))
-
-    write("azure2017.v1.dev.txt.xz", "300 a,|,b,b\n600 a\n")
-    write("azure2017.v1.dev.c2100000.txt.xz", "300 U0,|,U1,C1\n600 C46\n")
-    (tmp_path / "azure2017.flav_map.txt").write_text("1,0.75 a\n16,112 b\n")
-    (tmp_path / "azure2017.duration_bins.txt").write_text("0 0 300\n1 300 600\n")
-    found = list(read_stream(tmp_path, 1.0, 7))
-    assert [one.cpus for one in found] == [1, 16, 16, 1]
-    assert [int(one.at) for one in found] == [300, 300, 300, 600]
-    lives = [one.ends - int(one.at) for one in found]
-    assert 1 <= lives[0] <= 300 <= lives[1] <= 600
-    assert min(lives[2:]) > _LONG, "who was there at the end of the trace stays"
-    assert list(read_stream(tmp_path, 1.0, 7)) == found, "the same from the same seed"
-    assert list(read_stream(tmp_path, 0.0, 7)) == []
-
-
 def test_a_scheduler_sends_only_what_there_are_cpus_for() -> None:
     node = FragmentedNode(2, "best-effort", dynamic=False)
-    crowd = [Arrival(n, 1.0 + n, 16, _LONG) for n in range(200)]
+    crowd = [comes(1.0 + n, 16) for n in range(200)]
     figures = simulate(crowd, node)
     assert (node.free, len(node.running)) == (126 - 7 * 16, 7)
     assert figures.arrivals == 0, "the first ones fill the node"
@@ -54,7 +38,7 @@ def test_a_scheduler_sends_only_what_there_are_cpus_for() -> None:
 
 def test_pods_of_one_size_never_move() -> None:
     node = FragmentedNode(8, "best-effort", dynamic=True)
-    pairs = [Arrival(n, 10.0 * n, 2, 10.0 * n + 7 * (n % 91) + 1) for n in range(400)]
+    pairs = [comes(10.0 * n, 2, 10.0 * n + 7 * (n % 91) + 1) for n in range(400)]
     figures = simulate(pairs, node)
     assert (figures.arrivals, figures.moves, figures.split) == (300, 0, 0)
 
