@@ -1,0 +1,1 @@
+"""What a simulation counted, as text."""
