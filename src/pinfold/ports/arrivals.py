@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -52,4 +53,16 @@ class ArrivalSource(Protocol):
 
         Raises:
             TraceError: the trace cannot be read.
+        """
+
+
+@runtime_checkable
+class OfFiles(Protocol):
+    """A source that reads files: what is in them decides, as its own fields do."""
+
+    def files(self) -> tuple[Path, ...]:
+        """The files, packed as they are.
+
+        Raises:
+            TraceError: one of them is missing.
         """

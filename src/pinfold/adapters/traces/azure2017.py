@@ -64,6 +64,23 @@ class Azure2017(Struct, frozen=True):
     part: str = "test"
     share: float = 1.0
 
+    def files(self) -> tuple[Path, Path, Path, Path]:
+        """Its kinds, bins, arrivals and lifetimes.
+
+        Raises:
+            TraceError: one of them is missing, or there is no such part.
+        """
+        lifetimes = PARTS.get(self.part)
+        if lifetimes is None:
+            raise TraceError(f"azure2017 has no part {shown(self.part)}; it is dev or test")
+        part = f"azure2017.v1.{self.part}"
+        return (
+            trace_file(self.folder, _KINDS),
+            trace_file(self.folder, _BINS),
+            trace_file(self.folder, f"{part}.txt"),
+            trace_file(self.folder, f"{part}.{lifetimes}.txt"),
+        )
+
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         """Read the whole trace, then yield its arrivals.
 
@@ -73,18 +90,8 @@ class Azure2017(Struct, frozen=True):
         Raises:
             TraceError: a file is missing or damaged.
         """
-        lifetimes = PARTS.get(self.part)
-        if lifetimes is None:
-            raise TraceError(f"azure2017 has no part {shown(self.part)}; it is dev or test")
-        kinds = trace_file(self.folder, _KINDS)
-        bins = trace_file(self.folder, _BINS)
-        name = f"azure2017.v1.{self.part}"
-        lines = read_lines(
-            trace_file(self.folder, f"{name}.txt"),
-            trace_file(self.folder, f"{name}.{lifetimes}.txt"),
-            read_kinds(kinds),
-            read_bins(bins),
-        )
+        kinds, bins, arrived, lived = self.files()
+        lines = read_lines(arrived, lived, read_kinds(kinds), read_bins(bins))
         return self._drawn(lines, seed)
 
     def _drawn(self, lines: list[_Line], seed: int) -> Iterator[Arrival]:

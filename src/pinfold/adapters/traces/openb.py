@@ -56,13 +56,21 @@ class OpenB(Struct, frozen=True):
     folder: str
     share: float = 1.0
 
+    def files(self) -> tuple[Path]:
+        """Its only file.
+
+        Raises:
+            TraceError: it is missing.
+        """
+        return (trace_file(self.folder, *FILES),)
+
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         """Read the whole trace, then yield its pods; only the share is drawn.
 
         Raises:
             TraceError: the file is missing or damaged.
         """
-        found = read_pods(trace_file(self.folder, *FILES))
+        found = read_pods(*self.files())
         taken = random.Random(f"{seed}/share").random  # noqa: S311 - the same every time, no secret
         return (one for one in found if taken() < self.share)
 

@@ -33,6 +33,10 @@ class ArrivalTable(Struct, frozen=True):
 
     file: str
 
+    def files(self) -> tuple[Path]:
+        """The table."""
+        return (Path(self.file),)
+
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         """Read the whole table, then yield its pods in the order of their time; the first at 0.
 

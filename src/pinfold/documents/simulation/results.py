@@ -138,7 +138,7 @@ class Run(Record, frozen=True, kw_only=True, rename="camel"):
     fits: Sequence[Fit]
     moves: Moves
     replayed: Replayed
-    series: Mapping[str, Sequence[float]]
+    series: Mapping[str, Sequence[int | float]]
     """Columns of equal length; ``time`` in seconds of the run, the others at that moment."""
     worst: Sequence[WorstDecision] = ()
 

@@ -108,10 +108,15 @@ class Simulated(Struct, frozen=True):
 class Engine:
     """One run; see :func:`simulate`."""
 
-    def __init__(self, spec: RunSpec, observers: Iterable[Observer] = ()) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        observers: Iterable[Observer] = (),
+        arrivals: Arrivals | None = None,
+    ) -> None:
         self.spec = spec
         self.observers = tuple(observers)
-        self.arrivals = Arrivals.of(spec)
+        self.arrivals = Arrivals.of(spec) if arrivals is None else arrivals
         self.models: list[NodeModel] = []
         self.nodes: list[FleetNode] = []
         for kind in spec.kinds:
@@ -339,6 +344,7 @@ def simulate(
     go_on: GoOn | None = None,
     *,
     worst: int = MOST,
+    arrivals: Arrivals | None = None,
 ) -> Simulated:
     """Simulate one configuration with one seed.
 
@@ -347,6 +353,7 @@ def simulate(
         observers: who is told of each event.
         go_on: asked every few thousand events; where it says no, the run ends as it is then.
         worst: how many of the worst decisions are told of; 0: nobody looks for them.
+        arrivals: the run's own, where somebody has read them already.
 
     Raises:
         NodeError: a kubelet with this configuration would not start on one of the machines.
@@ -354,6 +361,6 @@ def simulate(
         TraceError: the trace cannot be read.
     """
     kept = WorstDecisions(spec.warm_up)
-    engine = Engine(spec, (*observers, kept) if worst else observers)
+    engine = Engine(spec, (*observers, kept) if worst else observers, arrivals)
     run = engine.result(complete=engine.go(go_on))
     return Simulated(replace(run, worst=kept.found(worst)), engine.nodes)

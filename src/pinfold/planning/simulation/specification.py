@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Iterable
+from math import ceil, inf
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -22,6 +24,12 @@ class FleetKind(Struct, frozen=True):
     count: int
     devices: DeviceInventory = {}
     kernel: Kernel = Kernel()
+
+
+def scaled(kinds: Iterable[FleetKind], factor: float) -> tuple[FleetKind, ...]:
+    """A fleet with so many times the nodes of each kind, rounded up."""
+    # A product such as 100 * 1.1 is a bit above the number that is meant.
+    return tuple(replace(kind, count=max(1, ceil(round(kind.count * factor, 6)))) for kind in kinds)
 
 
 class Guarantee(Struct, frozen=True):
