@@ -1,83 +1,163 @@
-"""Which node a pod is sent to: kube-scheduler's filter and scores, over sums."""
+"""Which node a pod is sent to: kube-scheduler's filter and scores, over sums.
+
+A node does where its cpu, memory, extended resources and number of pods do (the filter of
+``NodeResourcesFit``).  Of those the best by ``LeastAllocated`` or ``MostAllocated`` over cpu and
+memory gets the pod; among several with the same score, which is an integer, chance decides.  No
+other plugin filters or scores.  All nodes are looked at, as with ``percentageOfNodesToScore: 100``;
+what kube-scheduler looks at of itself is less where there are more than 100 nodes.
+"""
 
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from msgspec import Struct
+from pinfold.planning.nodes.scores import BEST
+from pinfold.planning.simulation.shelves import (
+    Capacity,
+    LeastShelf,
+    MostShelf,
+    Shelf,
+    Stretch,
+    Want,
+)
 
+__all__ = ["Capacity", "NodeIndex", "Scorer", "Want"]
 
-class Capacity(Struct, frozen=True):
-    """What pods may request of a node in total: milli-CPUs, bytes, devices, and how many pods."""
-
-    cpu: int
-    memory: int
-    extended: tuple[int, ...]
-    pods: int
-
-
-class Want(Struct, frozen=True):
-    """What a pod requests, in the same units."""
-
-    cpu: int
-    memory: int
-    extended: tuple[int, ...]
-
-    @classmethod
-    def of(cls, cpu: int, memory: int, extended: tuple[int, ...]) -> Want:
-        """What a pod with these requests wants."""
-        return cls(cpu, memory, extended)
+Scorer = Literal["LeastAllocated", "MostAllocated"]
 
 
 class NodeIndex:
-    """The room on each node, numbered kind after kind."""
+    """The room on each node, numbered kind after kind.
+
+    What a question or a change costs does not depend on how many nodes there are, but on in how
+    many ways they differ in their use of cpu.
+
+    Args:
+        capacities: of each kind of node.
+        counts: how many there are of it.
+        scorer: by which the best node is told.
+        chance: decides among those that are as good.
+    """
 
     def __init__(
         self,
         capacities: Sequence[Capacity],
         counts: Sequence[int],
-        scorer: str,
+        scorer: Scorer,
         chance: random.Random,
     ) -> None:
-        each = zip(capacities, counts, strict=True)
-        self._has = [one for one, count in each for _ in range(count)]
-        self._used = [(0, 0, (0,) * len(one.extended), 0) for one in self._has]
-        self._most = scorer == "MostAllocated"
-        self._chance = chance
+        self._form = MostShelf if scorer == "MostAllocated" else LeastShelf
+        self._random = chance.random
+        total = sum(counts)
+        self._bits = max(1, total.bit_length())
+        self._mask = (1 << self._bits) - 1
+        self._cpu, self._memory = array("q", bytes(8 * total)), array("q", bytes(8 * total))
+        self._slots = array("l")  # how many more pods may come
+        self._shelf: list[Shelf] = []  # of each node
+        self._shelves: dict[tuple[object, ...], Shelf] = {}
+        self._filled: dict[Shelf, None] = {}  # those with nodes
+        nodes: dict[Shelf, list[int]] = {}
+        for capacity, count in zip(capacities, counts, strict=True):
+            shelf = self._shelf_of(capacity, capacity.extended, 0, 0)
+            first = len(self._slots)
+            self._slots.extend([capacity.pods] * count)
+            self._shelf += [shelf] * count
+            if count and capacity.pods > 0:
+                nodes.setdefault(shelf, []).extend(range(first, first + count))
+        for shelf, alike in nodes.items():
+            shelf.fill(alike)
+            self._filled[shelf] = None
 
     def choose(self, want: Want) -> int | None:
         """The node that a pod is sent to; None where none has room."""
-        return next(self.candidates(want), None)
+        best, stretches = self._best(want, BEST + 1)
+        if best < 0:
+            return None
+        if len(stretches) == 1:
+            level, start, count = stretches[0]
+            drawn = int(self._random() * count) if count > 1 else 0
+            return level.at(start + drawn) & self._mask
+        return self._at(stretches, int(self._random() * sum([one[2] for one in stretches])))
 
     def candidates(self, want: Want) -> Iterator[int]:
-        """Yield the nodes with room, the best score first."""
-        found = []
-        for number, (has, used) in enumerate(zip(self._has, self._used, strict=True)):
-            cpu, memory = used[0] + want.cpu, used[1] + want.memory
-            fits = cpu <= has.cpu and memory <= has.memory and used[3] < has.pods
-            if fits and all(
-                u + w <= h for u, w, h in zip(used[2], want.extended, has.extended, strict=True)
-            ):
-                shares = cpu * 100 // (has.cpu or 1) + memory * 100 // (has.memory or 1)
-                score = shares if self._most else 200 - shares
-                found.append((-(score // 2), self._chance.random(), number))
-        return iter([number for _, _, number in sorted(found)])
+        """Yield the nodes with room, the best score first; none may change meanwhile."""
+        below = BEST + 1
+        while True:
+            below, stretches = self._best(want, below)
+            if below < 0:
+                return
+            # Drawn without putting back: who was drawn changes places with the last.
+            moved: dict[int, int] = {}
+            for left in range(sum([one[2] for one in stretches]) - 1, -1, -1):
+                drawn = int(self._random() * (left + 1))
+                last = moved.pop(left, left)
+                yield self._at(stretches, moved.get(drawn, drawn) if drawn != left else last)
+                moved[drawn] = last
 
     def take(self, node: int, want: Want) -> None:
         """The node has that much less room."""
+        self._slots[node] -= 1
         self._change(node, want, 1)
 
     def give(self, node: int, want: Want) -> None:
         """The node has that much more room."""
+        self._slots[node] += 1
         self._change(node, want, -1)
 
     def _change(self, node: int, want: Want, sign: int) -> None:
-        cpu, memory, extended, pods = self._used[node]
-        more = zip(extended, want.extended, strict=True)
-        self._used[node] = (
-            cpu + sign * want.cpu,
-            memory + sign * want.memory,
-            tuple(a + sign * b for a, b in more),
-            pods + sign,
-        )
+        slots = self._slots[node]
+        shelf = self._shelf[node]
+        before_cpu, before_memory = self._cpu[node], self._memory[node]
+        cpu = self._cpu[node] = before_cpu + sign * want.cpu
+        memory = self._memory[node] = before_memory + sign * want.memory
+        # Who may have no more pods is on no shelf.
+        if slots + sign > 0:
+            shelf.remove(node, before_cpu, before_memory)
+            if not shelf.cpus:
+                del self._filled[shelf]
+        more_cpu, more_memory = want.scored_cpu - want.cpu, want.scored_memory - want.memory
+        if more_cpu or more_memory or any(want.extended):
+            each = zip(shelf.free, want.extended, strict=True)
+            shelf = self._shelf[node] = self._shelf_of(
+                shelf.capacity,
+                tuple([free - sign * asked for free, asked in each]),
+                shelf.more_cpu + sign * more_cpu,
+                shelf.more_memory + sign * more_memory,
+            )
+        if slots > 0:
+            if not shelf.cpus:
+                self._filled[shelf] = None
+            shelf.add(node, cpu, memory)
+
+    def _best(self, want: Want, below: int) -> tuple[int, list[Stretch]]:
+        best, found = -1, []
+        extended = want.extended if any(want.extended) else ()
+        for shelf in self._filled:
+            if extended and any(map(int.__lt__, shelf.free, extended)):
+                continue
+            score, stretches = shelf.best(want, below)
+            if score > best:
+                best, found = score, stretches
+            elif score == best:
+                found += stretches
+        return best, found
+
+    def _at(self, stretches: list[Stretch], place: int) -> int:
+        for level, start, count in stretches:
+            if place < count:
+                return level.at(start + place) & self._mask
+            place -= count
+        raise IndexError(place)
+
+    def _shelf_of(
+        self, capacity: Capacity, free: tuple[int, ...], more_cpu: int, more_memory: int
+    ) -> Shelf:
+        key = capacity, free, more_cpu, more_memory
+        shelf = self._shelves.get(key)
+        if shelf is None:
+            shelf = self._form(*key, self._bits)
+            self._shelves[key] = shelf
+        return shelf

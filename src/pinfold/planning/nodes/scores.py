@@ -1,0 +1,28 @@
+"""kube-scheduler's scores of how full a node is, in its integers (``NodeResourcesFit``).
+
+Of each resource what all pods request, the newcomer among them, is seen as a share of what the
+node has.  The score of a node is the mean over cpu and memory, each with weight 1; what a node has
+nothing of does not count.  A pod counts with 100m and 200 MiB where it requests none, so that a
+node with many such pods is not taken for empty; only scores see it so, the filter does not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BEST: Final = 100
+"""The best score."""
+UNREQUESTED_CPU: Final = 100
+"""Milli-CPUs that a container without a request counts with."""
+UNREQUESTED_MEMORY: Final = 200 * 1024 * 1024
+"""Bytes that a container without a request counts with."""
+
+
+def least_allocated(requested: int, capacity: int) -> int:
+    """How much of a resource stays free, from 0 to 100."""
+    return 0 if requested > capacity else (capacity - requested) * BEST // capacity
+
+
+def most_allocated(requested: int, capacity: int) -> int:
+    """How much of a resource is requested, from 0 to 100."""
+    return min(requested, capacity) * BEST // capacity

@@ -1,0 +1,321 @@
+"""Nodes in an order in which the best for a pod is found without looking at all of them.
+
+Nodes of one kind that have the same use of everything but cpu and memory are on one shelf.  There,
+each use of cpu that occurs is a level, with its nodes in the order of their use of memory: the best
+of a level is at one end, or the last that fits, and all that score the same are side by side.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from pinfold.planning.nodes.scores import (
+    BEST,
+    UNREQUESTED_CPU,
+    UNREQUESTED_MEMORY,
+    least_allocated,
+    most_allocated,
+)
+
+_LONGEST: Final = 2048
+"""Entries of a part of a level, before it is halved: moving them takes next to no time."""
+_WINDOW: Final = 0.0301
+"""A node that has so much more in use than another, of the whole, scores less: two roundings of 1 %
+each, the mean's of half a point, and those of floating point."""
+
+
+class Capacity(Struct, frozen=True):
+    """What pods may request of a node in total: milli-CPUs, bytes, devices, and how many pods."""
+
+    cpu: int
+    memory: int
+    extended: tuple[int, ...]
+    pods: int
+
+
+class Want(Struct, frozen=True):
+    """What a pod requests, in the same units; ``scored_``: what it counts with in scores."""
+
+    cpu: int
+    memory: int
+    extended: tuple[int, ...]
+    scored_cpu: int
+    scored_memory: int
+
+    @classmethod
+    def of(cls, cpu: int, memory: int, extended: tuple[int, ...]) -> Want:
+        """What a pod of one container with these requests wants; 0: it requests none."""
+        return cls(cpu, memory, extended, cpu or UNREQUESTED_CPU, memory or UNREQUESTED_MEMORY)
+
+
+class Level:
+    """Entries in order, in parts that are short enough to insert into.
+
+    An entry is a use of memory with the number of the node in its last bits.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, entries: Sequence[int]) -> None:
+        self.parts = [
+            list(entries[start : start + _LONGEST // 2])
+            for start in range(0, len(entries), _LONGEST // 2)
+        ]
+
+    def add(self, entry: int) -> None:
+        """Put an entry in its place."""
+        parts = self.parts
+        place = 0 if len(parts) == 1 else max(0, bisect_left(parts, [entry]) - 1)
+        part = parts[place]
+        insort(part, entry)
+        if len(part) > _LONGEST:
+            parts.insert(place + 1, part[_LONGEST // 2 :])
+            del part[_LONGEST // 2 :]
+
+    def remove(self, entry: int) -> bool:
+        """Take an entry out; whether any is left."""
+        parts = self.parts
+        place = 0 if len(parts) == 1 else bisect_left(parts, [entry + 1]) - 1
+        part = parts[place]
+        del part[bisect_left(part, entry)]
+        if not part:
+            del parts[place]
+        return bool(parts)
+
+    def below(self, bound: int) -> int:
+        """How many entries are less."""
+        parts = self.parts
+        if len(parts) == 1:
+            return bisect_left(parts[0], bound)
+        place = max(0, bisect_left(parts, [bound]) - 1)
+        return sum(map(len, parts[:place])) + bisect_left(parts[place], bound)
+
+    def at(self, place: int) -> int:
+        """The nth entry."""
+        for part in self.parts:
+            if place < len(part):
+                return part[place]
+            place -= len(part)
+        raise IndexError(place)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+
+Stretch = tuple[Level, int, int]
+"""Entries of a level that score the same: where they begin, and how many they are."""
+
+
+class Shelf:
+    """Nodes of one kind that use the same of everything but cpu and memory.
+
+    Args:
+        capacity: of each of them.
+        free: what they have left of each extended resource.
+        more_cpu, more_memory: by how much their pods count with more in scores than they request.
+        bits: of an entry, for the number of a node.
+    """
+
+    def __init__(
+        self, capacity: Capacity, free: tuple[int, ...], more_cpu: int, more_memory: int, bits: int
+    ) -> None:
+        self.capacity = capacity
+        self.free = free
+        self.more_cpu, self.more_memory = more_cpu, more_memory
+        self.bits = bits
+        self.cpus: list[int] = []
+        self.levels: list[Level] = []
+        self.weights = max(1, (capacity.cpu > 0) + (capacity.memory > 0))
+
+    def fill(self, nodes: Iterable[int]) -> None:
+        """Have nodes that use nothing."""
+        self._insert(0, 0, Level(list(nodes)))
+
+    def add(self, node: int, cpu: int, memory: int) -> None:
+        """A node uses so much."""
+        place = bisect_left(self.cpus, cpu)
+        entry = memory << self.bits | node
+        if place < len(self.cpus) and self.cpus[place] == cpu:
+            self.levels[place].add(entry)
+            self._changed(place)
+        else:
+            self._insert(place, cpu, Level((entry,)))
+
+    def remove(self, node: int, cpu: int, memory: int) -> None:
+        """A node does not use just so much any more."""
+        place = bisect_left(self.cpus, cpu)
+        if self.levels[place].remove(memory << self.bits | node):
+            self._changed(place)
+        else:
+            self._delete(place)
+
+    def best(self, want: Want, below: int = BEST + 1) -> tuple[int, list[Stretch]]:
+        """The best score below a bound that a node with room has, and those that have it.
+
+        -1: none has room.
+        """
+        raise NotImplementedError
+
+    def _insert(self, place: int, cpu: int, level: Level) -> None:
+        self.cpus.insert(place, cpu)
+        self.levels.insert(place, level)
+
+    def _delete(self, place: int) -> None:
+        del self.cpus[place]
+        del self.levels[place]
+
+    def _changed(self, place: int) -> None:
+        """Another entry may be at an end of a level."""
+
+
+class LeastShelf(Shelf):
+    """The emptiest node is the best: the least of memory of some level."""
+
+    def __init__(
+        self, capacity: Capacity, free: tuple[int, ...], more_cpu: int, more_memory: int, bits: int
+    ) -> None:
+        super().__init__(capacity, free, more_cpu, more_memory, bits)
+        self._least: list[int] = []  # memory, by level
+        self._used: list[float] = []  # cpu and that memory, each as a share of the whole
+        self._plain = not more_cpu and not more_memory and capacity.cpu > 0 < capacity.memory
+
+    def _insert(self, place: int, cpu: int, level: Level) -> None:
+        super()._insert(place, cpu, level)
+        self._least.insert(place, -1)
+        self._used.insert(place, 0.0)
+        self._changed(place)
+
+    def _delete(self, place: int) -> None:
+        super()._delete(place)
+        del self._least[place], self._used[place]
+
+    def _changed(self, place: int) -> None:
+        memory = self.levels[place].parts[0][0] >> self.bits
+        if memory != self._least[place]:
+            self._least[place] = memory
+            has = self.capacity
+            self._used[place] = self.cpus[place] / (has.cpu or 1) + memory / (has.memory or 1)
+
+    def best(self, want: Want, below: int = BEST + 1) -> tuple[int, list[Stretch]]:
+        """The best score below a bound that a node with room has, and those that have it."""
+        end = bisect_right(self.cpus, self.capacity.cpu - want.cpu)
+        if not end:
+            return -1, []
+        exact = want.scored_cpu == want.cpu and want.scored_memory == want.memory
+        if below > BEST and exact and self._plain:
+            used = self._used if end == len(self._used) else self._used[:end]
+            lowest = min(used)
+            if self._least[used.index(lowest)] <= self.capacity.memory - want.memory:
+                bound = lowest + _WINDOW
+                return self._emptiest(want, [n for n, use in enumerate(used) if use <= bound])
+        return self._of_all(want, below, end)
+
+    def _emptiest(self, want: Want, places: list[int]) -> tuple[int, list[Stretch]]:
+        """The best of some levels, of which one has room."""
+        has, cpus, least = self.capacity, self.cpus, self._least
+        cpu, memory = has.cpu, has.memory
+        free_cpu, room = cpu - want.cpu, memory - want.memory
+        best, found = -1, []
+        for place in places:
+            low = least[place]
+            if low > room:
+                continue
+            of_cpu = (free_cpu - cpus[place]) * BEST // cpu
+            score = (of_cpu + (room - low) * BEST // memory) // 2
+            if score > best:
+                best, found = score, [(place, of_cpu)]
+            elif score == best:
+                found.append((place, of_cpu))
+        stretches = []
+        for place, of_cpu in found:
+            # So much may be in use of memory at most for this score.
+            most = room + ((of_cpu - 2 * best) * memory // BEST if 2 * best > of_cpu else 0)
+            level = self.levels[place]
+            stretches.append((level, 0, level.below(most + 1 << self.bits)))
+        return best, stretches
+
+    def _of_all(self, want: Want, below: int, end: int) -> tuple[int, list[Stretch]]:
+        has, weights, bits = self.capacity, self.weights, self.bits
+        more_cpu, more = self.more_cpu + want.scored_cpu, self.more_memory + want.scored_memory
+        room = has.memory - want.memory
+        best, found = -1, []
+        for place in range(end):
+            if self._least[place] > room:
+                continue
+            of_cpu = least_allocated(self.cpus[place] + more_cpu, has.cpu) if has.cpu else 0
+            of_memory = below * weights - 1 - of_cpu  # at most
+            if of_memory < 0 or (min(of_memory, BEST) + of_cpu) // weights < best:
+                continue
+            level = self.levels[place]
+            start = level.below(self._uses(of_memory + 1, more) << bits)
+            if start == len(level):
+                continue
+            memory = level.at(start) >> bits
+            if memory > room:
+                continue
+            of_memory = least_allocated(memory + more, has.memory) if has.memory else 0
+            score = (of_cpu + of_memory) // weights
+            if score > best:
+                best, found = score, [(level, of_cpu, start)]
+            elif score == best:
+                found.append((level, of_cpu, start))
+        stretches = []
+        for level, of_cpu, start in found:
+            most = min(room + 1, self._uses(best * weights - of_cpu, more))
+            stretches.append((level, start, level.below(most << bits) - start))
+        return best, stretches
+
+    def _uses(self, score: int, more: int) -> int:
+        """Who has this score of memory or a better one uses less than that, with some more."""
+        if score <= 0:
+            return self.capacity.memory + 1
+        return max(0, self.capacity.memory - -(-score * self.capacity.memory // BEST) - more + 1)
+
+
+class MostShelf(Shelf):
+    """The fullest node with room is the best: the most of memory of some level that still fits."""
+
+    def best(self, want: Want, below: int = BEST + 1) -> tuple[int, list[Stretch]]:
+        """The best score below a bound that a node with room has, and those that have it."""
+        has, weights, bits = self.capacity, self.weights, self.bits
+        more_cpu, more = self.more_cpu + want.scored_cpu, self.more_memory + want.scored_memory
+        room = has.memory - want.memory
+        if room < 0:
+            return -1, []
+        best, found = -1, []
+        for place in range(bisect_right(self.cpus, has.cpu - want.cpu) - 1, -1, -1):
+            of_cpu = most_allocated(self.cpus[place] + more_cpu, has.cpu) if has.cpu else 0
+            if (of_cpu + BEST) // weights < best:
+                break
+            of_memory = below * weights - 1 - of_cpu  # at most
+            if of_memory < 0:
+                continue
+            level = self.levels[place]
+            end = level.below(min(room + 1, self._uses(of_memory + 1, more)) << bits)
+            if not end:
+                continue
+            memory = level.at(end - 1) >> bits
+            of_memory = most_allocated(memory + more, has.memory) if has.memory else 0
+            score = (of_cpu + of_memory) // weights
+            if score > best:
+                best, found = score, [(level, of_cpu, end)]
+            elif score == best:
+                found.append((level, of_cpu, end))
+        stretches = []
+        for level, of_cpu, end in found:
+            start = level.below(self._uses(best * weights - of_cpu, more) << bits)
+            stretches.append((level, start, end - start))
+        return best, stretches
+
+    def _uses(self, score: int, more: int) -> int:
+        """Who has this score of memory or a better one uses at least that, with some more."""
+        if score <= 0:
+            return 0
+        memory = self.capacity.memory
+        if score > BEST or not memory:
+            return memory + 1
+        return max(0, -(-score * memory // BEST) - more)
