@@ -238,7 +238,7 @@ class FleetWitness:
 
             def offered(number: int, **want: int) -> bool:
                 extended = tuple(want.get(name, 0) for name in names)
-                asked = Want(want.get(CPU, 0), want.get(MEMORY, 0), extended)
+                asked = Want.of(want.get(CPU, 0), want.get(MEMORY, 0), extended)
                 return number in index.candidates(asked)
 
             assert offered(node.number) == (state.pods < has[PODS])
