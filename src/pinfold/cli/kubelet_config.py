@@ -20,7 +20,6 @@ from pinfold.core.kubelet.versions import (
     KubeletVersion,
     NamedVersion,
     VersionSource,
-    told_version,
 )
 
 
@@ -87,15 +86,6 @@ class ConfigSource(Struct, frozen=True):
         fields = {**self.fields, "featureGates": kept} if self.path is not None else self.fields
         source = replace(self, fields=fields, flags={**self.flags, "feature_gates": tuple(gates)})
         return source, tuple(f"featureGates: {text}" for text in refused.values())
-
-
-def told_by(node: NodeObject | None, captured: str = "") -> NodeConfig:
-    """What a Node object tells of its kubelet's version, else a capture of the machine."""
-    if node is not None and node.kubelet_version:
-        return NodeConfig().of_version(told_version(node.kubelet_version), VersionSource.NODE)
-    if captured:
-        return NodeConfig().of_version(told_version(captured), VersionSource.CAPTURE)
-    return NodeConfig()
 
 
 def meant_node(nodes: Iterable[NodeObject], machine: str) -> NodeObject | None:

@@ -8,11 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
-from pinfold.adapters.machines.source import is_tree, open_machine
+from pinfold.adapters.machines.source import facts_of, open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
-from pinfold.cli.kubelet_config import ConfigSource, meant_node, told_by
+from pinfold.cli.kubelet_config import ConfigSource, meant_node
 from pinfold.cli.output import input_errors
+from pinfold.config.kubelet import told_by
 from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -86,28 +87,6 @@ def _class_notes(planner: Planner, pods: tuple[Pod, ...]) -> tuple[str, ...]:
     if planner.classes is NO_CLASSES:
         return ()
     return tuple(class_notes(planner, pods))
-
-
-class MachineFacts(Struct, frozen=True):
-    """What a machine's source tells of what runs on it: the kernel, and the kubelet's version."""
-
-    kernel: Kernel = Kernel()
-    kubelet_version: str = ""
-    """As it is written there; "" where it is not told."""
-
-
-def facts_of(machine: str | None) -> MachineFacts:
-    """What is known of a machine, from where ``--machine`` says; raises MachineError."""
-    if machine is not None and not is_tree(machine):
-        return MachineFacts()
-    from pinfold.adapters.machines.node_facts import (  # noqa: PLC0415 - 5 ms: few are trees
-        open_settings,
-        read_kernel,
-        read_kubelet_version,
-    )
-
-    tree = open_settings(machine)
-    return MachineFacts(read_kernel(tree), read_kubelet_version(tree))
 
 
 def placed_pods(planner: Planner, pods: Iterable[Pod], resizes: Iterable[str]) -> Plan:

@@ -10,13 +10,14 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
-from pinfold.adapters.machines.source import open_machine
+from pinfold.adapters.machines.source import facts_of, open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
-from pinfold.cli.kubelet_config import ConfigSource, told_by
-from pinfold.cli.node import facts_of, load_devices
+from pinfold.cli.kubelet_config import ConfigSource
+from pinfold.cli.node import load_devices
 from pinfold.cli.output import InputError, input_errors, print_json, print_text
 from pinfold.cli.views.nodes import nodes_view
+from pinfold.config.kubelet import told_by
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import MachineError

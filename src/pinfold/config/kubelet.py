@@ -20,11 +20,13 @@ from pinfold.core.kubelet.versions import (
     KubeletVersionError,
     VersionSource,
     named_version,
+    told_version,
 )
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 if TYPE_CHECKING:
     from pinfold.config.section import AgentSection
+    from pinfold.core.kubelet.node_object import NodeObject
 
 __all__ = [
     "ConfigError",
@@ -34,6 +36,7 @@ __all__ = [
     "kubelet_config",
     "load_kubelet_config",
     "read_fields",
+    "told_by",
 ]
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -170,6 +173,15 @@ def _other_fields() -> frozenset[str]:
     """The fields of the API that have no bearing on a placement."""
     path = Path(__file__).with_name("other_fields.txt")
     return frozenset(path.read_text(encoding="utf-8").split())
+
+
+def told_by(node: NodeObject | None, captured: str = "") -> NodeConfig:
+    """What a Node object tells of its kubelet's version, else a capture of the machine."""
+    if node is not None and node.kubelet_version:
+        return NodeConfig().of_version(told_version(node.kubelet_version), VersionSource.NODE)
+    if captured:
+        return NodeConfig().of_version(told_version(captured), VersionSource.CAPTURE)
+    return NodeConfig()
 
 
 def read_fields(path: str) -> Mapping[Any, Any]:

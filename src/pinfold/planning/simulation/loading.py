@@ -1,0 +1,357 @@
+"""An experiment as the runs that it asks for: machines, configurations and arrivals as values.
+
+All that can be refused before the first run is refused here, by the field of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from pinfold.adapters.machines.source import MachineFacts, facts_of, open_machine
+from pinfold.adapters.traces.azure2017 import Azure2017
+from pinfold.adapters.traces.openb import OpenB
+from pinfold.adapters.traces.table import ArrivalTable
+from pinfold.admission.model import NodeError
+from pinfold.config.devices_file import load_devices
+from pinfold.config.experiment import kind_names, read_experiment, seconds
+from pinfold.config.kubelet import held_fields, kubelet_config, read_fields, told_by
+from pinfold.config.sweep import point_name, with_field
+from pinfold.config.values import ConfigError
+from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.versions import VersionSource, named_version, told_version
+from pinfold.core.machine.kernel import Kernel
+from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.core.machine.short_form import looks_like_short_form, parse_short_form
+from pinfold.core.pod.api import quantity_from_api
+from pinfold.documents.simulation.experiment import (
+    Configuration,
+    Experiment,
+    NodeKind,
+    NodesNeeded,
+    Spec,
+    Synthetic,
+    Trace,
+)
+from pinfold.planning.planner import Planner
+from pinfold.planning.simulation.specification import (
+    FleetKind,
+    Guarantee,
+    Retry,
+    RunSpec,
+    Scheduling,
+)
+from pinfold.planning.simulation.synthetic import (
+    LifetimeLaw,
+    RateWave,
+    SyntheticArrivals,
+    WeightedSize,
+)
+from pinfold.ports.arrivals import ArrivalSource, PodSize
+
+_BY_LOAD: Final = {
+    "lending": "lending",
+    "suppression": "suppression",
+    "load_driven": "loadDriven",
+    "parking": "parking",
+}
+"""Groups of the section ``pinfold`` that decide by what containers use: attribute -> name."""
+
+
+class LoadedExperiment(Struct, frozen=True):
+    """What is to be run.
+
+    Attributes:
+        name: of the experiment.
+        document: the experiment as it was read, with the defaults.
+        configurations: their names, those of a sweep's points too, in the order of the runs.
+        specs: the runs, by configuration, then by seed.
+        nodes_needed: how to look for the smallest fleet; None: nobody asks.
+        notes: what was passed over.
+    """
+
+    name: str
+    document: Mapping[str, Any]
+    configurations: tuple[str, ...]
+    specs: tuple[RunSpec, ...]
+    nodes_needed: NodesNeeded | None = None
+    notes: tuple[str, ...] = ()
+
+
+def load_experiment(
+    path: str, *, traces: str | None = None, seeds: Sequence[int] = ()
+) -> LoadedExperiment:
+    """Read an experiment, and all files that it names, which are looked for beside it.
+
+    Args:
+        path: the file.
+        traces: the folder of a trace that names none.
+        seeds: in place of those of the file.
+
+    Raises:
+        ConfigError: anything in it that is wrong, by its field; also a configuration with which
+            no kubelet would start on one of the machines.
+    """
+    experiment = read_experiment(path)
+    if seeds:
+        experiment = replace(experiment, spec=replace(experiment.spec, seeds=tuple(seeds)))
+    return _Loading(path, experiment, traces).loaded()
+
+
+def times(kinds: Sequence[FleetKind], factor: float) -> tuple[FleetKind, ...]:
+    """A fleet with so many times the nodes of each kind: rounded, and one at least."""
+    return tuple(replace(kind, count=max(1, round(kind.count * factor))) for kind in kinds)
+
+
+class _Opened(Struct, frozen=True):
+    """A kind of nodes with all that was read of it."""
+
+    kind: FleetKind
+    facts: MachineFacts
+
+
+class _Point(Struct, frozen=True):
+    """A configuration with the values of one point of the sweep."""
+
+    name: str
+    where: str
+    config: NodeConfig
+    factor: float
+
+
+class _Loading:
+    """Loads one experiment; ``notes`` collects what was passed over."""
+
+    def __init__(self, path: str, experiment: Experiment, traces: str | None) -> None:
+        self.path = path
+        self.experiment = experiment
+        self.spec: Spec = experiment.spec
+        self.traces = traces
+        self.folder = Path(path).parent
+        self.notes: list[str] = []
+
+    def loaded(self) -> LoadedExperiment:
+        opened = tuple(self._kinds())
+        arrivals = self._arrivals()
+        points = [
+            point
+            for place, configuration in enumerate(self.spec.configurations)
+            for point in self._points(place, configuration, opened)
+        ]
+        seen: dict[str, str] = {}
+        for point in points:
+            if point.name in seen:
+                raise ConfigError(
+                    f"{point.where}: {point.name!r} is there already ({seen[point.name]}); "
+                    "give one of them another name"
+                )
+            seen[point.name] = point.where
+        specs = tuple(
+            self._run(point, opened, arrivals, seed) for point in points for seed in self.spec.seeds
+        )
+        needed = self.spec.nodes_needed
+        return LoadedExperiment(
+            name=self.experiment.metadata.name,
+            document=msgspec.to_builtins(self.experiment),
+            configurations=tuple(point.name for point in points),
+            specs=specs,
+            nodes_needed=None if needed is UNSET else needed,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _run(
+        self, point: _Point, opened: Sequence[_Opened], arrivals: ArrivalSource, seed: int
+    ) -> RunSpec:
+        spec = self.spec
+        stop = spec.stop
+        return RunSpec(
+            configuration=point.name,
+            config=point.config,
+            kinds=times(_kinds_under(opened, point.config), point.factor),
+            arrivals=arrivals,
+            guarantee=Guarantee(spec.guaranteed.pods, spec.guaranteed.share),
+            scheduling=Scheduling(spec.scheduler.scorer, spec.scheduler.candidates),
+            retry=Retry(seconds(spec.retry.backoff), spec.retry.limit),
+            seed=seed,
+            warm_up=seconds(spec.warm_up),
+            stop_after=inf if stop.after is UNSET else seconds(stop.after),
+            stop_arrivals=None if stop.arrivals is UNSET else stop.arrivals,
+        )
+
+    @contextmanager
+    def _at(self, field: str, *kinds: type[Exception]) -> Iterator[None]:
+        """Tell errors with the file and the field."""
+        try:
+            yield
+        except kinds as error:
+            raise ConfigError(f"{self.path}: {field}: {error}") from None
+
+    def _beside(self, name: str) -> str:
+        """A file that the experiment names."""
+        return str(self.folder / name)
+
+    def _kinds(self) -> Iterator[_Opened]:
+        machines: dict[str, tuple[Machine, MachineFacts]] = {}
+        for place, (kind, name) in enumerate(
+            zip(self.spec.nodes, kind_names(self.spec.nodes), strict=True)
+        ):
+            here = f"spec.nodes[{place}]"
+            if kind.machine not in machines:
+                with self._at(f"{here}.machine", MachineError):
+                    machines[kind.machine] = self._machine(kind.machine)
+            machine, facts = machines[kind.machine]
+            devices = self._devices(kind, machine, f"{here}.devices")
+            yield _Opened(FleetKind(name, machine, kind.count, devices, facts.kernel), facts)
+
+    def _machine(self, source: str) -> tuple[Machine, MachineFacts]:
+        file = self._beside(source)
+        if looks_like_short_form(source) and not Path(file).exists():
+            return parse_short_form(source), MachineFacts()
+        return open_machine(file), facts_of(file)
+
+    def _devices(self, kind: NodeKind, machine: Machine, field: str) -> DeviceInventory:
+        if kind.devices is UNSET:
+            return {}
+        file = self._beside(kind.devices)
+        with self._at(field, ConfigError, MachineError):
+            loaded = load_devices(file, machine)
+        self.notes += (f"{file}: {note}" for note in loaded.notes)
+        return loaded.inventory
+
+    def _points(
+        self, place: int, configuration: Configuration, opened: Sequence[_Opened]
+    ) -> Iterator[_Point]:
+        """The configuration with each combination of the sweep's values, and of its fleets."""
+        where = f"{self.path}: spec.configurations[{place}].kubeletConfiguration"
+        fields = self._fields(configuration, where)
+        base = self._base(configuration, fields, opened, where)
+        swept: Mapping[str, Sequence[Any]] = {}
+        factors: Sequence[float] = (1.0,)
+        if self.spec.sweep is not UNSET:
+            swept, factors = self.spec.sweep.fields, self.spec.sweep.nodes or factors
+        for values in product(*swept.values()):
+            chosen = dict(zip(swept, values, strict=True))
+            names = [configuration.name, *(point_name(*one) for one in chosen.items())]
+            changed = fields
+            for name, value in chosen.items():
+                changed = with_field(changed, name, value)
+            said = f"{where} with {', '.join(names[1:])}" if chosen else where
+            config = self._config(changed, said, base)
+            self._check_starts(config, said, opened)
+            for factor in factors:
+                title = [*names, f"nodes x{factor:g}"] if len(factors) > 1 else names
+                yield _Point(", ".join(title), said, config, factor)
+
+    def _fields(self, configuration: Configuration, where: str) -> Mapping[Any, Any]:
+        given = configuration.kubelet_configuration
+        if isinstance(given, str):
+            try:
+                return read_fields(self._beside(given))
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
+        return held_fields({} if given is UNSET else given, where)
+
+    def _base(
+        self,
+        configuration: Configuration,
+        fields: Mapping[Any, Any],
+        opened: Sequence[_Opened],
+        where: str,
+    ) -> NodeConfig:
+        """The version of the kubelet: as is said, else as the machines tell."""
+        if configuration.kubelet_version is not UNSET:
+            asked = named_version(configuration.kubelet_version)
+            return NodeConfig().of_version(asked, VersionSource.FLAG)
+        captured = {one.facts.kubelet_version for one in opened if one.facts.kubelet_version}
+        if len({told_version(text).version for text in captured}) > 1:
+            section = fields.get("pinfold")
+            if not (isinstance(section, Mapping) and section.get("kubeletVersion")):
+                raise ConfigError(
+                    f"{where}: the machines tell of several kubelets "
+                    f"({', '.join(sorted(captured))}); say which one with kubeletVersion beside it"
+                )
+        return told_by(None, min(captured, default=""))
+
+    def _config(self, fields: Mapping[Any, Any], where: str, base: NodeConfig) -> NodeConfig:
+        loaded = kubelet_config(fields, where, base)
+        config = loaded.config
+        if config.kubelet_version_remark:
+            self.notes.append(f"{where}: {config.kubelet_version_remark}")
+        self.notes += loaded.notes
+        if config.own is None:
+            return config
+        for attribute, name in _BY_LOAD.items():
+            if getattr(config.own, attribute).use:
+                raise ConfigError(
+                    f"{where}: pinfold.{name}.use: decides by what containers use, and arrivals "
+                    "carry no load; leave it out, or set it to false"
+                )
+        return config
+
+    def _check_starts(self, config: NodeConfig, where: str, opened: Sequence[_Opened]) -> None:
+        """See that a kubelet would start so on each kind of node."""
+        for kind in _kinds_under(opened, config):
+            try:
+                Planner(kind.machine, config, devices=kind.devices, kernel=kind.kernel)
+            except (NodeError, MachineError) as error:
+                raise ConfigError(
+                    f"{where}: no kubelet would start so on {kind.name} ({kind.machine.name}): "
+                    f"{error}"
+                ) from None
+
+    def _arrivals(self) -> ArrivalSource:
+        of = self.spec.arrivals
+        if of.csv is not UNSET:
+            return ArrivalTable(self._beside(of.csv.file))
+        if of.trace is not UNSET:
+            return self._trace(of.trace)
+        if of.synthetic is UNSET:
+            raise TypeError("an experiment was read that has no arrivals")
+        with self._at("spec.arrivals.synthetic", ValueError):
+            return _process(of.synthetic)
+
+    def _trace(self, trace: Trace) -> ArrivalSource:
+        if trace.folder is not UNSET:
+            folder = self._beside(trace.folder)
+        elif self.traces is not None:
+            folder = self.traces
+        else:
+            raise ConfigError(
+                f"{self.path}: spec.arrivals.trace.folder: is missing; say there where the files "
+                "of the trace are, or with --traces FOLDER"
+            )
+        if trace.form == "openb":
+            return OpenB(folder, trace.share)
+        part = "test" if trace.part is UNSET else trace.part
+        return Azure2017(folder, part, trace.share)
+
+
+def _kinds_under(opened: Sequence[_Opened], config: NodeConfig) -> tuple[FleetKind, ...]:
+    """The kinds as this configuration sees them: what a kernel isolates is not a kubelet's."""
+    if config.own is not None:
+        return tuple(one.kind for one in opened)
+    return tuple(replace(one.kind, kernel=Kernel()) for one in opened)
+
+
+def _process(process: Synthetic) -> SyntheticArrivals:
+    sizes = []
+    for size in process.sizes:
+        cpu, memory = quantity_from_api(size.cpu, "cpu"), quantity_from_api(size.memory, "memory")
+        extended = tuple(sorted(size.devices.items()))
+        pod = PodSize(cpu.milli_value(), memory.value(), extended)
+        sizes.append(WeightedSize(size.weight, pod))
+    law = process.lifetimes
+    shape = None if law.shape is UNSET else law.shape
+    lifetimes = LifetimeLaw(law.distribution, seconds(law.mean), shape)
+    wave = process.wave
+    rises = None if wave is UNSET else RateWave(seconds(wave.period), wave.amplitude)
+    return SyntheticArrivals(process.per_hour, tuple(sizes), lifetimes, rises)
