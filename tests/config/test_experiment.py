@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pinfold.config.experiment import ConfigError, kind_names, read_experiment, seconds
 from pinfold.config.kubelet import held_fields, kubelet_config
-from pinfold.config.sweep import point_name, with_field
+from pinfold.config.sweep import point_names, with_field
 from pinfold.documents.simulation.experiment import Experiment
 
 SMALL: dict[str, Any] = {
@@ -338,10 +338,20 @@ def test_a_point_of_a_sweep_changes_one_field(
 
 
 def test_a_point_of_a_sweep_is_named_by_what_differs() -> None:
-    assert point_name("cpuManagerPolicyOptions.full-pcpus-only", "true") == "full-pcpus-only=true"
-    assert point_name("topologyManagerPolicy", "restricted") == "topologyManagerPolicy=restricted"
-    assert point_name("pinfold.dynamic.makeRoom", value=True) == "dynamic.makeRoom=true"
-    assert point_name("maxPods", None) == "maxPods=unset"
+    values = {
+        "cpuManagerPolicyOptions.full-pcpus-only": "true",
+        "topologyManagerPolicy": "restricted",
+        "pinfold.dynamic.makeRoom": True,
+        "maxPods": None,
+        "evictionHard": {"memory.available": "1Gi"},
+    }
+    assert list(point_names(values)) == [
+        "full-pcpus-only=true",
+        "topologyManagerPolicy=restricted",
+        "dynamic.makeRoom=true",
+        "maxPods=unset",
+        "evictionHard=memory.available=1Gi",
+    ]
 
 
 def test_a_configuration_inside_needs_no_header_and_has_no_other_one() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -64,9 +66,18 @@ def color_option(command: F) -> F:
 
 def print_json(document: object) -> None:
     """Print a document as JSON: a record, or what an agent has told."""
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    print_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def print_text(text: str) -> None:
-    """Print text that brings its own colours (or none)."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    """Print text that brings its own colours (or none); a full disk is told in one line."""
+    try:
+        click.echo(text.removesuffix("\n"), color=True)
+    except BrokenPipeError:
+        # Whoever reads has seen enough; click ends the command.
+        raise
+    except OSError as error:
+        # What is left in the buffer would fail once more when the program ends.
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        raise click.ClickException(f"standard output: {error.strerror or error}") from None

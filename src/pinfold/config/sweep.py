@@ -6,7 +6,8 @@ the agent's section.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pinfold.config.records import meant
@@ -57,9 +58,15 @@ def _set(fields: Mapping[Any, Any], steps: tuple[str, ...], value: object) -> Ma
     return {name: held for name, held in {**fields, first: value}.items() if held is not None}
 
 
-def point_name(name: str, value: object) -> str:
-    """A value in the name of a point of a sweep: ``full-pcpus-only=true``."""
-    return f"{name.partition('.')[2] or name}={written(value)}"
+def point_names(values: Mapping[str, object]) -> Iterator[str]:
+    """The values of a point of a sweep, as its name has them: ``full-pcpus-only=true``."""
+    ends = Counter(_end(name) for name in values)
+    for name, value in values.items():
+        yield f"{name if ends[_end(name)] > 1 else _end(name)}={written(value)}"
+
+
+def _end(name: str) -> str:
+    return name.partition(".")[2] or name
 
 
 def written(value: object) -> str:

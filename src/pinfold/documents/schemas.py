@@ -12,7 +12,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from msgspec import NODEFAULT, UNSET, Struct
 from msgspec.json import schema_components
@@ -46,6 +46,8 @@ from pinfold.documents.profile import ProfileCheck
 from pinfold.documents.readiness import Readiness
 from pinfold.documents.records import VERSION, Document, Record
 from pinfold.documents.shield import Shield
+from pinfold.documents.simulation.experiment import Experiment
+from pinfold.documents.simulation.results import Simulation
 from pinfold.documents.state import StateCheck, StateFile, StateVersions
 from pinfold.documents.status import Status
 
@@ -69,6 +71,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "drifts": Published(Drifts, "answer of `POST /v1/reconcile`"),
     "error": Published(Error, "every answer of the API from 400 on"),
     "exit": Published(Exit, "body of `POST /v1/run/{uid}/exit`"),
+    "experiment": Published(Experiment, "the file that `pinfold simulate` reads"),
     "explanation": Published(
         Explanation, "`pinfold explain -o json`, `GET /v1/explain/{namespace}/{name}`"
     ),
@@ -98,6 +101,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     ),
     "run": Published(Run, "body of `POST /v1/run`"),
     "shield": Published(Shield, "`pinfold shield -o json`"),
+    "simulation": Published(Simulation, "`pinfold simulate -o json`"),
     "state-check": Published(StateCheck, "`pinfold state check -o json`"),
     "state-versions": Published(StateVersions, "`pinfold state versions -o json`"),
     "state-file": Published(StateFile, "`pinfold state show -o json`"),
@@ -118,8 +122,9 @@ def component_schemas(
     forms: Iterable[type[Record]], reference: str = "#/components/schemas/{name}"
 ) -> dict[str, dict[str, Any]]:
     """The schemas of some records and of all that they are made of, by name."""
+    forms = tuple(forms)
     _, components = schema_components(forms, ref_template=reference)
-    known = {form.__name__: form for form in _records(Record)}
+    known = {form.__name__: form for form in _reached(forms)}
     return {name: _told(schema, known[name]) for name, schema in sorted(components.items())}
 
 
@@ -128,11 +133,15 @@ def _told(schema: dict[str, Any], form: type[Struct]) -> dict[str, Any]:
     properties, meanings = schema["properties"], _meanings(form)
     if issubclass(form, Document):
         properties["version"] = {"const": VERSION}
-    omits = form.__struct_config__.omit_defaults
+    config = form.__struct_config__
+    # What others write is refused where it has more, and may leave out what has a default.
+    is_written_by_others = config.forbid_unknown_fields
+    omits = config.omit_defaults or is_written_by_others
     left_out = {field.encode_name for field in fields(form) if _may_be_missing(field, omits=omits)}
     for field in fields(form):
         told = properties[field.encode_name]
-        told.pop("default", None)
+        if not is_written_by_others or not told.get("default"):
+            told.pop("default", None)
         if meaning := meanings.get(field.name):
             told["description"] = meaning
     return schema | {"required": [name for name in properties if name not in left_out]}
@@ -142,10 +151,19 @@ def _may_be_missing(field: FieldInfo, *, omits: bool) -> bool:
     return field.default is UNSET or (omits and field.default is not NODEFAULT)
 
 
-def _records(form: type[Record]) -> Iterator[type[Record]]:
-    for below in form.__subclasses__():
-        yield below
-        yield from _records(below)
+def _reached(kinds: Iterable[Any]) -> Iterator[type[Struct]]:
+    """The records that some types are made of; two that have one name are not of one document."""
+    seen: set[Any] = set()
+    waiting = list(kinds)
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            if kind not in seen:
+                seen.add(kind)
+                yield kind
+                waiting += (field.type for field in fields(kind))
+        else:
+            waiting += get_args(kind)
 
 
 def _meanings(form: type[Struct]) -> dict[str, str]:

@@ -204,7 +204,7 @@ class Metadata(_Part, frozen=True, kw_only=True):
 
 
 class Experiment(_Part, frozen=True, kw_only=True):
-    """An experiment."""
+    """What is to be simulated: nodes, configurations to compare, and the pods that arrive."""
 
     api_version: Literal["pinfold.dev/v1alpha1"]
     kind: Literal["Experiment"]

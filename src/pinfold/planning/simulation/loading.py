@@ -24,7 +24,7 @@ from pinfold.admission.model import NodeError
 from pinfold.config.devices_file import load_devices
 from pinfold.config.experiment import kind_names, read_experiment, seconds
 from pinfold.config.kubelet import held_fields, kubelet_config, read_fields, told_by
-from pinfold.config.sweep import point_name, with_field
+from pinfold.config.sweep import point_names, with_field
 from pinfold.config.values import ConfigError
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -123,7 +123,6 @@ class _Point(Struct, frozen=True):
     """A configuration with the values of one point of the sweep."""
 
     name: str
-    where: str
     config: NodeConfig
     factor: float
 
@@ -147,14 +146,6 @@ class _Loading:
             for place, configuration in enumerate(self.spec.configurations)
             for point in self._points(place, configuration, opened)
         ]
-        seen: dict[str, str] = {}
-        for point in points:
-            if point.name in seen:
-                raise ConfigError(
-                    f"{point.where}: {point.name!r} is there already ({seen[point.name]}); "
-                    "give one of them another name"
-                )
-            seen[point.name] = point.where
         specs = tuple(
             self._run(point, opened, arrivals, seed) for point in points for seed in self.spec.seeds
         )
@@ -240,7 +231,7 @@ class _Loading:
             swept, factors = self.spec.sweep.fields, self.spec.sweep.nodes or factors
         for values in product(*swept.values()):
             chosen = dict(zip(swept, values, strict=True))
-            names = [configuration.name, *(point_name(*one) for one in chosen.items())]
+            names = [configuration.name, *point_names(chosen)]
             changed = fields
             for name, value in chosen.items():
                 changed = with_field(changed, name, value)
@@ -249,7 +240,7 @@ class _Loading:
             self._check_starts(config, said, opened)
             for factor in factors:
                 title = [*names, f"nodes x{factor:g}"] if len(factors) > 1 else names
-                yield _Point(", ".join(title), said, config, factor)
+                yield _Point(", ".join(title), config, factor)
 
     def _fields(self, configuration: Configuration, where: str) -> Mapping[Any, Any]:
         given = configuration.kubelet_configuration

@@ -1,0 +1,63 @@
+"""``pinfold simulate``: what a fleet would do under each configuration, on real arrivals."""
+
+from __future__ import annotations
+
+import click
+
+from pinfold.cli.output import (
+    color_option,
+    input_errors,
+    output_option,
+    print_json,
+    print_text,
+)
+from pinfold.cli.terminal import style
+from pinfold.config.values import ConfigError
+from pinfold.planning.simulation.loading import load_experiment
+from pinfold.planning.simulation.running import run_here
+from pinfold.ports.arrivals import TraceError
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--traces",
+    metavar="FOLDER",
+    help="Where the files of a trace are, for experiments that do not say.",
+)
+@click.option(
+    "--seed",
+    "seeds",
+    type=click.IntRange(0, 2**53 - 1),
+    multiple=True,
+    metavar="N",
+    help="In place of the seeds of FILE; may be given several times.",
+)
+@output_option("text", "json")
+@color_option
+def simulate(
+    *,
+    file: str,
+    traces: str | None,
+    seeds: tuple[int, ...],
+    output: str,
+    color: bool | None,
+) -> None:
+    """Simulate a fleet of nodes under each configuration of FILE, side by side.
+
+    FILE is of kind Experiment: nodes, kubelet configurations to compare, and the pods that arrive.
+    Every decision is the one that plan shows.
+    """
+    with input_errors(ConfigError):
+        loaded = load_experiment(file, traces=traces, seeds=tuple(dict.fromkeys(seeds)))
+    with input_errors(TraceError):
+        document = run_here(loaded)
+    if output == "json":
+        print_json(document)
+        return
+    from pinfold.cli.views.simulation import simulation_view  # noqa: PLC0415 - 1 ms
+    from pinfold.render.simulation.side_by_side import (  # noqa: PLC0415 - 1 ms
+        render_side_by_side,
+    )
+
+    print_text(render_side_by_side(simulation_view(document), style(color)))

@@ -1,0 +1,118 @@
+"""``pinfold simulate``: experiments from files, and what is told of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from pinfold.cli import main
+from tests.roots import ROOT
+
+SMALL = ROOT / "examples" / "simulation" / "small.yaml"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def _shorter(tmp_path: Path, **changes: Any) -> Path:
+    """The small example for an hour or so, with other fields in its ``spec``."""
+    experiment = yaml.safe_load(SMALL.read_text(encoding="utf-8"))
+    experiment["spec"] |= {"warmUp": "0", "stop": {"after": "2h"}, **changes}
+    file = tmp_path / "experiment.json"
+    file.write_text(json.dumps(experiment), encoding="utf-8")
+    return file
+
+
+def test_the_small_example_is_told_side_by_side() -> None:
+    done = run(SMALL, "--seed", 1)
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "a small fleet"
+    assert lines[3].split() == ["none", "static", "whole", "cores"]
+    rejected = next(line for line in lines if line.startswith("rejected")).split()
+    assert len(rejected) == 7
+    # Pods of 7 CPUs are no whole cores.
+    assert int(rejected[5].replace(",", "")) > 1000 > int(rejected[1])
+
+
+def test_the_json_is_the_same_each_time(tmp_path: Path) -> None:
+    file = _shorter(tmp_path)
+    first, second = run(file, "-o", "json"), run(file, "-o", "json")
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout == second.stdout
+    document = json.loads(first.stdout)
+    assert (document["version"], document["kind"]) == (1, "Simulation")
+    assert document["configurations"] == ["none", "static", "whole cores"]
+    assert [(one["configuration"], one["seed"]) for one in document["runs"][:2]] == [
+        ("none", 1),
+        ("none", 2),
+    ]
+    for one in document["runs"]:
+        fates = one["fates"]
+        parts = ("running", "ended", "rejected", "waiting")
+        assert fates["arrived"] == sum(fates[part] for part in parts)
+        assert one["replayed"]["different"] == 0
+
+
+def test_seeds_of_the_command_line_win(tmp_path: Path) -> None:
+    done = run(_shorter(tmp_path), "-o", "json", "--seed", 5, "--seed", 5, "--seed", 6)
+    document = json.loads(done.stdout)
+    assert {one["seed"] for one in document["runs"]} == {5, 6}
+    assert document["experiment"]["spec"]["seeds"] == [5, 6]
+
+
+@pytest.mark.parametrize("width", ["40", "80", "200"])
+def test_the_table_keeps_to_the_width(
+    width: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    fields = {"maxPods": [10, 20, 30]}
+    done = run(_shorter(tmp_path, sweep={"fields": fields}), "--seed", 1)
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    assert "maxPods=30" in done.stdout.replace("\n", "")
+    assert sum(line.startswith("arrived") for line in lines) == {"40": 9, "80": 5, "200": 2}[width]
+
+
+def test_what_is_wrong_is_one_line_and_status_2(tmp_path: Path) -> None:
+    table = {"arrivals": {"csv": {"file": "none.csv"}}}
+    for file in (tmp_path / "missing.yaml", _shorter(tmp_path, seeds=[]), tmp_path):
+        done = run(file)
+        assert done.exit_code == 2
+        assert done.stderr.startswith(f"Error: {file}: ")
+        assert done.stderr.count("\n") == 1
+        assert not done.stdout
+    done = run(_shorter(tmp_path, **table))
+    assert done.exit_code == 2
+    assert "none.csv" in done.stderr
+    assert run(SMALL, "--seed", "-1").exit_code == 2
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_full_disk_is_told_in_one_line(output: str, tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this machine has no /dev/full")
+    words = [sys.executable, "-m", "pinfold", "simulate", str(_shorter(tmp_path)), "-o", output]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "Error: standard output: No space left on device\n"
+
+
+def test_the_traces_are_where_the_command_line_says(tmp_path: Path) -> None:
+    arrivals = {"arrivals": {"trace": {"form": "openb"}}}
+    file = _shorter(tmp_path, **arrivals)
+    done = run(file)
+    assert (done.exit_code, "--traces FOLDER" in done.stderr) == (2, True)
+    done = run(file, "--traces", tmp_path)
+    assert done.exit_code == 2
+    assert "openb_pods.csv" in done.stderr
