@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
-from pinfold.adapters.machines.source import facts_of, open_machine
+from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.kubelet_config import ConfigSource, meant_node
@@ -23,6 +23,7 @@ from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.pod import Pod
+from pinfold.planning.machine_facts import facts_of
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.quotas import PlannedQuotas
 from pinfold.planning.resource_notes import class_notes

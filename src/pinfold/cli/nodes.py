@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
-from pinfold.adapters.machines.source import facts_of, open_machine
+from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.kubelet_config import ConfigSource
@@ -23,6 +23,7 @@ from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.scheduling import HOSTNAME, UNSCHEDULABLE
+from pinfold.planning.machine_facts import facts_of
 from pinfold.planning.nodes.devices import node_devices, node_resources
 from pinfold.planning.nodes.document import nodes_document
 from pinfold.planning.nodes.planned import Cluster, PlannedNode

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pinfold.config.settings import SETTINGS, check
 from pinfold.config.startup_checks import check_startup
-from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, show
+from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, nearest, show
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -153,10 +153,8 @@ def _unknown_fields(
         if name in elsewhere:
             notes.append(f"unknown field {name} of a kubelet {version}, passed over")
             continue
-        import difflib  # noqa: PLC0415 - 1.7 ms: for unknown fields only
-
-        near = difflib.get_close_matches(str(name), [*known, *others], n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        near = nearest(name, [*known, *others])
+        hint = f" (did you mean {near}?)" if near else ""
         notes.append(f"unknown field {name}{hint}, passed over")
     return notes
 

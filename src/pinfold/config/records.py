@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct, UnsetType
 from msgspec.structs import fields
 
-from pinfold.config.values import ConfigError, show
+from pinfold.config.values import ConfigError, nearest, show
 
 R = TypeVar("R", bound=Struct)
 
@@ -55,11 +55,8 @@ def as_record(value: object, form: type[R]) -> R:
 
 def meant(name: object, known: Collection[str]) -> str:
     """What may have been meant by an unknown name, as the end of a sentence; else what there is."""
-    import difflib  # noqa: PLC0415 - 1.7 ms: for unknown names only
-
-    near = difflib.get_close_matches(str(name)[:100], known, n=1)
-    if near:
-        return f"; did you mean {near[0]}?"
+    if near := nearest(name, known):
+        return f"; did you mean {near}?"
     more = ", ..." if len(known) > _MOST_NAMED else ""
     return f"; there are {', '.join(list(known)[:_MOST_NAMED])}{more}"
 

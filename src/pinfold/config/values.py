@@ -6,7 +6,7 @@ number is no string and ``true`` is not ``"true"``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -257,6 +257,13 @@ def _mapping(value: object) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise SettingError(f"must be a mapping, not {show(value)}")
     return value
+
+
+def nearest(name: object, known: Collection[str]) -> str:
+    """The name that is most like an unknown one; "" where none is."""
+    import difflib  # noqa: PLC0415 - 1.7 ms: for unknown names only
+
+    return "".join(difflib.get_close_matches(str(name)[:_SHOWN], known, n=1))
 
 
 def show(value: object) -> str:

@@ -13,9 +13,6 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
-from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import Machine, MachineError
 
 if TYPE_CHECKING:
@@ -95,28 +92,6 @@ def is_tree(source: str) -> bool:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise MachineError(f"{source[:200]}: cannot be read: {reason}") from None
-
-
-class MachineFacts(Struct, frozen=True):
-    """What a machine's source tells of what runs on it: the kernel, and the kubelet's version."""
-
-    kernel: Kernel = Kernel()
-    kubelet_version: str = ""
-    """As it is written there; "" where it is not told."""
-
-
-def facts_of(machine: str | None) -> MachineFacts:
-    """What is known of a machine, from where ``--machine`` says; raises MachineError."""
-    if machine is not None and not is_tree(machine):
-        return MachineFacts()
-    from pinfold.adapters.machines.node_facts import (  # noqa: PLC0415 - 5 ms: few are trees
-        open_settings,
-        read_kernel,
-        read_kubelet_version,
-    )
-
-    tree = open_settings(machine)
-    return MachineFacts(read_kernel(tree), read_kubelet_version(tree))
 
 
 def read_document(data: bytes, *, name: str, file: str) -> Machine:

@@ -12,10 +12,12 @@ from pinfold.cli.output import (
     print_text,
 )
 from pinfold.cli.terminal import style
+from pinfold.cli.views.simulation import simulation_view
 from pinfold.config.values import ConfigError
 from pinfold.planning.simulation.loading import load_experiment
 from pinfold.planning.simulation.running import run_here
 from pinfold.ports.arrivals import TraceError
+from pinfold.render.simulation.side_by_side import render_side_by_side
 
 
 @click.command()
@@ -55,9 +57,4 @@ def simulate(
     if output == "json":
         print_json(document)
         return
-    from pinfold.cli.views.simulation import simulation_view  # noqa: PLC0415 - 1 ms
-    from pinfold.render.simulation.side_by_side import (  # noqa: PLC0415 - 1 ms
-        render_side_by_side,
-    )
-
     print_text(render_side_by_side(simulation_view(document), style(color)))

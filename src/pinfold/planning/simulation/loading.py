@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from pinfold.adapters.machines.source import MachineFacts, facts_of, open_machine
+from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.traces.azure2017 import Azure2017
 from pinfold.adapters.traces.openb import OpenB
 from pinfold.adapters.traces.table import ArrivalTable
@@ -42,6 +42,7 @@ from pinfold.documents.simulation.experiment import (
     Synthetic,
     Trace,
 )
+from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.planner import Planner
 from pinfold.planning.simulation.specification import (
     FleetKind,
