@@ -170,7 +170,9 @@ class _Loading:
             config=point.config,
             kinds=times(_kinds_under(opened, point.config), point.factor),
             arrivals=arrivals,
-            guarantee=Guarantee(spec.guaranteed.pods, spec.guaranteed.share),
+            guarantee=Guarantee(
+                spec.guaranteed.pods, spec.guaranteed.multiple_of, spec.guaranteed.share
+            ),
             scheduling=Scheduling(spec.scheduler.scorer, spec.scheduler.candidates),
             retry=Retry(seconds(spec.retry.backoff), spec.retry.limit),
             seed=seed,
