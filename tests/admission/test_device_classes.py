@@ -30,7 +30,6 @@ from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.topology_manager.manager import Admission
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 
@@ -214,13 +213,13 @@ def test_classes_that_share_a_resource_have_to_fit_together() -> None:
 
 def test_the_number_of_attempts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = Counter[str]()
-    admit = PodDraft.admit
+    decide = PodDraft.decide
 
-    def counting(draft: PodDraft, containers: Sequence[Container]) -> Admission:
+    def counting(draft: PodDraft, containers: Sequence[Container]) -> Decision:
         tried["attempts"] += 1
-        return admit(draft, containers)
+        return decide(draft, containers)
 
-    monkeypatch.setattr(PodDraft, "admit", counting)
+    monkeypatch.setattr(PodDraft, "decide", counting)
     # There are devices enough, and far too few CPUs for whichever of 8 ** 6 ways.
     decision = many(6, 8, each=8).admit(asking(6, cpu=400, memory=1))
     assert not decision.admitted

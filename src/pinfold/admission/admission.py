@@ -8,7 +8,7 @@ next admission).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product, starmap
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import CPUWish, draft_for_container, draft_for_pod
 from pinfold.admission.decision import Decision
 from pinfold.admission.devices.classes import Bindings, class_refusal, ways_to_serve
-from pinfold.admission.devices.manager import Answers, DeviceManager
+from pinfold.admission.devices.manager import Answers, DeviceManager, wants_devices
 from pinfold.admission.isolation import (
     IsolatedUse,
     Isolation,
@@ -35,14 +35,14 @@ from pinfold.admission.load_driven import (
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
-from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.pod_draft import PodDraft, first_admitted
 from pinfold.admission.pod_level import (
-    Bubble,
     has_pod_scope,
     placed_names,
     whole_notes,
     whole_refusal,
 )
+from pinfold.admission.refusal import UnmetWishError
 from pinfold.admission.smt_isolation import (
     SMTIsolation,
     alone_on_cores,
@@ -58,9 +58,9 @@ from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotation import Annotation
 from pinfold.core.pod.annotations import ISOLATED_CPUS, LOAD_DRIVEN, MIXED_CPUS, SMT_ISOLATE
-from pinfold.core.pod.pod import CPU, Container, Pod, pass_over_resources, unmixed
+from pinfold.core.pod.pod import CPU, Pod, pass_over_resources, unmixed
 from pinfold.core.pod.pod_level import takes_part
-from pinfold.core.topology_manager.manager import Admission, TopologyManager
+from pinfold.core.topology_manager.manager import TopologyManager
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
 
@@ -184,39 +184,20 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         PreferenceNeededError: a device plugin has to be asked first, and its answer put into
             ``answers``.
     """
-    exclusive = node.cpu_policy is not None
     pod = node.seen(pod)
-    seen, by_load = charged(node, state), load_driven_containers(pod) if node.load_driven else ()
-    is_whole = node.serves_whole(pod)
-    placed = placed_names(node.cpu_policy, pod, is_whole=is_whole)
-    refusal = (
-        (whole_refusal(pod, node.heeded) if is_whole else None)
-        or near_refusal(node.localities, pod, placed=placed)
-        or isolation_refusal(node.isolation, pod, exclusive=exclusive)
-        or smt_refusal(node.smt, pod)
-        or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
-        or load_driven_refusal(pod, node.smt, heeded=node.load_driven)
-        or class_refusal(state.devices, pod, node.allocatable)
-    )
+    refusal = wish_refusal(node, pod) or class_refusal(state.devices, pod, node.allocatable)
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
 
+    seen = charged(node, state)
+
     def draft(near: NearAttempt, use: IsolatedUse | None, bindings: Bindings) -> PodDraft:
-        nodes, narrow = near.manager.numa.nodes, node.hints_by_devices
+        wishes = cpu_wishes(node, pod, use)
         return PodDraft(
             pod,
-            cpus=draft_for_pod(
-                node.cpu_policy, seen.ledger, state.offline, pod, cpu_wishes(node, pod, use)
-            ),
+            cpus=draft_for_pod(node.cpu_policy, seen.ledger, state.offline, pod, wishes),
             memory=memory_draft(node, state.memory, pod.uid),
-            devices=DeviceManager(
-                state.devices,
-                answers,
-                nodes,
-                bindings,
-                by_devices=narrow,
-                late=[] if node.rules == KUBELET else None,
-            ),
+            devices=device_draft(node, state.devices, pod, near.manager, answers, bindings),
             nearness=near,
             pod_level=node.pod_level,
         )
@@ -227,47 +208,70 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         isolated_uses(node.isolation, pod),
         ways.bindings,
     )
-    decision = first_admitted(pod, starmap(draft, attempts), pod.all_containers)
+    decision = first_admitted(starmap(draft, attempts), pod.all_containers)
     if not decision.admitted:
         return replace(decision, notes=(*decision.notes, *ways.notes))
-    requests, classes = amounts(pod), state.devices.classes
-    kept_idle = len(state.ledger.idle_siblings)
-    more_idle = 0
-    if decision.idle:
-        after = state.ledger.with_pod(pod.uid, decision.claims, decision.idle)
-        more_idle = len(after.idle_siblings) - kept_idle
+    short = lacking(node, state, decision)
+    if short is not None:
+        return decision.refused(*short)
+    given, by_load = decision.allocations, load_driven_containers(pod) if node.load_driven else ()
+    decision = replace(
+        decision,
+        requests=amounts(pod),
+        allocations={name: one for name, one in given.items() if name not in by_load},
+        load_driven={name: given[name] for name in by_load if name in given},
+    )
+    if node.serves_whole(pod):
+        decision = replace(decision, notes=(*decision.notes, *whole_notes(pod, node.heeded)))
+    if node.cache is None:
+        return decision
+    own = {name: one.claim for name, one in decision.allocations.items()}
+    lack = node.cache.lack(state.ledger, pod, own)
+    return decision if lack is None else decision.refused(*lack)
+
+
+def wish_refusal(node: Node, pod: Pod) -> UnmetWishError | None:
+    """Why a pod cannot run here whatever is free: an annotation asks for what cannot be."""
+    if not pod.annotations:
+        return None
+    exclusive, is_whole = node.cpu_policy is not None, node.serves_whole(pod)
+    placed = placed_names(node.cpu_policy, pod, is_whole=is_whole)
+    return (
+        (whole_refusal(pod, node.heeded) if is_whole else None)
+        or near_refusal(node.localities, pod, placed=placed)
+        or isolation_refusal(node.isolation, pod, exclusive=exclusive)
+        or smt_refusal(node.smt, pod)
+        or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
+        or load_driven_refusal(pod, node.smt, heeded=node.load_driven)
+    )
+
+
+def lacking(node: Node, state: NodeState, decision: Decision) -> tuple[str, str] | None:
+    """Reason and message where the node has too little in total for a pod; None where it fits."""
+    pod, devices = decision.pod, state.devices
+    requests, room = {PODS: 1, **amounts(pod)}, {PODS: node.max_pods}
+    if not devices.is_empty:
+        leaves_out = devices.classes.leaves_out
+        requests = {name: n for name, n in requests.items() if not leaves_out(name)}
+        room |= {**devices.allocatable(), **devices.class_allocatable()}
 
     def short_of(idle: int) -> tuple[str, str] | None:
         return shortage(
-            {PODS: 1, **{n: q for n, q in requests.items() if not classes.leaves_out(n)}},
-            {
-                PODS: node.max_pods,
-                **state.devices.allocatable(),
-                **state.devices.class_allocatable(),
-                **node.allocatable_beside(idle),
-            },
+            requests,
+            {**room, **node.allocatable_beside(idle)},
             {PODS: state.pods, **state.requested},
             critical=pod.is_critical,
             devices_managed=node.devices_managed,
         )
 
+    kept_idle, more_idle = len(state.ledger.idle_siblings), 0
+    if decision.idle:
+        after = state.ledger.with_pod(pod.uid, decision.claims, decision.idle)
+        more_idle = len(after.idle_siblings) - kept_idle
     short = short_of(kept_idle + more_idle)
-    if short is not None:
-        if more_idle and short_of(kept_idle) is None:
-            short = smt_shortage(short[1], more_idle)
-        return decision.refused(*short)
-    given = decision.allocations
-    decision = replace(
-        decision,
-        requests=requests,
-        allocations={name: one for name, one in given.items() if name not in by_load},
-        load_driven={name: one for name, one in given.items() if name in by_load},
-    )
-    if is_whole:
-        decision = replace(decision, notes=(*decision.notes, *whole_notes(pod, node.heeded)))
-    own = {name: one.claim for name, one in decision.allocations.items()}
-    lack = None if node.cache is None else node.cache.lack(state.ledger, pod, own)
-    return decision if lack is None else decision.refused(*lack)
+    if short is not None and more_idle and short_of(kept_idle) is None:
+        return smt_shortage(short[1], more_idle)
+    return short
 
 
 def charged(node: Node, state: NodeState, but: Owner | None = None) -> NodeState:
@@ -309,14 +313,13 @@ def place(node: Node, state: NodeState, pod: Pod, name: str) -> Decision:
     def draft(near: NearAttempt, use: IsolatedUse | None) -> PodDraft:
         wishes = cpu_wishes(node, pod, use)
         asking = (pod, container)
-        nodes, narrow = near.manager.numa.nodes, node.hints_by_devices
         return PodDraft(
             pod,
             cpus=draft_for_container(
                 node.cpu_policy, state.ledger, state.offline, asking, idle, wishes
             ),
             memory=memory_draft(node, state.memory, pod.uid),
-            devices=DeviceManager(state.devices, NO_ANSWERS, nodes, by_devices=narrow),
+            devices=device_draft(node, state.devices, pod, near.manager),
             nearness=near,
         )
 
@@ -324,7 +327,7 @@ def place(node: Node, state: NodeState, pod: Pod, name: str) -> Decision:
         near_attempts(node.topology_manager, node.localities, pod),
         isolated_uses(node.isolation, pod),
     )
-    return first_admitted(pod, starmap(draft, attempts), (container,))
+    return first_admitted(starmap(draft, attempts), (container,))
 
 
 def decide_near(
@@ -337,18 +340,6 @@ def decide_near(
         if decision.admitted or required:
             return decision
     return decide(node, state, pod)
-
-
-def first_admitted(
-    pod: Pod, drafts: Iterable[PodDraft], containers: Sequence[Container]
-) -> Decision:
-    """The decision on the first draft that admits the pod, else on the last."""
-    decision = Decision(pod, admitted=False)
-    for draft in drafts:
-        decision = _decision(pod, draft, draft.admit(containers))
-        if decision.admitted:
-            break
-    return decision
 
 
 def cpu_wishes(node: Node, pod: Pod, use: IsolatedUse | None) -> tuple[CPUWish, ...]:
@@ -364,33 +355,22 @@ def memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> Memory
     return MemoryManager(node.memory_policy, MemoryTransaction(pod_uid, memory))
 
 
-def _bubble(draft: PodDraft) -> Bubble | None:
-    given = None if draft.cpus is None else draft.cpus.whole
-    return Bubble.of(given, () if draft.memory is None else draft.memory.whole)
-
-
-def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
-    given, providers = admission.admitted, tuple(draft.providers())
-    failed, cpus, memory = admission.failed_provider, draft.cpus, draft.memory
-    late = () if draft.devices is None else draft.devices.late or ()
-    faults = (one.fault for one in (cpus, memory) if one is not None and one.fault is not None)
-    return Decision(
-        pod=pod,
-        admitted=given,
-        reason=admission.reason,
-        message=admission.message,
-        allocations=cpus.own_of(pod) if cpus and given else {},
-        bubble=_bubble(draft) if given else None,
-        leaked=CPUSet() if cpus is None else cpus.leaked,
-        affinities=admission.decisions,
-        providers=providers,
-        notes=(*draft.nearness.notes, *(cpus.notes if cpus and given else ()), *late),
-        affinity=admission.affinity,
-        failed_container=admission.failed_container,
-        failed_provider=None if failed is None else providers[failed],
-        fault=next(faults, None),
-        memory=memory.allocations if memory and given else {},
-        memory_state=memory.transaction.state if memory and given else None,
-        devices=draft.devices.allocations if draft.devices and given else {},
-        by_class=draft.devices.by_class if draft.devices and given else {},
+def device_draft(  # noqa: PLR0913, PLR0917 - the node, what there is, and how it is asked
+    node: Node,
+    devices: DeviceState,
+    pod: Pod,
+    manager: TopologyManager,
+    answers: Answers = NO_ANSWERS,
+    bindings: Bindings | None = None,
+) -> DeviceManager | None:
+    """The device manager for one admission; None where the pod asks for none."""
+    if not wants_devices(devices, pod):
+        return None
+    return DeviceManager(
+        devices,
+        answers,
+        manager.numa.nodes,
+        bindings,
+        by_devices=node.hints_by_devices,
+        late=[] if node.rules == KUBELET else None,
     )

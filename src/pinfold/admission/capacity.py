@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.core.pod.pod import CPU, MEMORY, Pod, pod_requests
+from pinfold.core.pod.pod import CPU, MEMORY, Pod, once_a_pod, pod_requests
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 
@@ -22,7 +22,8 @@ _NOTHING_TO_PREEMPT: Final = (
 )
 
 
-def amounts(pod: Pod) -> dict[str, int]:
+@once_a_pod
+def amounts(pod: Pod) -> Mapping[str, int]:
     """What a pod requests: milli-CPUs for ``cpu``, whole units for everything else."""
     return {
         name: quantity.milli_value() if name == CPU else quantity.value()
@@ -68,20 +69,23 @@ def _first_shortage(
     *,
     devices_managed: bool,
 ) -> tuple[str, str] | None:
-    for resource in sorted(requests, key=_check_order):
+    short = []
+    for resource, requested in requests.items():
         capacity = allocatable.get(resource)
         if capacity is None:
             if resource == EPHEMERAL_STORAGE or (is_extended(resource) and not devices_managed):
                 # Nobody on this node manages it; the kubelet leaves such requests out.
                 continue
             capacity = 0
-        requested, taken = requests[resource], used.get(resource, 0)
-        if requested > 0 and requested > capacity - taken:
-            return resource, (
-                f"Node didn't have enough resource: {resource}, "
-                f"requested: {requested}, used: {taken}, capacity: {capacity}"
-            )
-    return None
+        if requested > 0 and requested > capacity - used.get(resource, 0):
+            short.append(resource)
+    if not short:
+        return None
+    first = min(short, key=_check_order)
+    return first, (
+        f"Node didn't have enough resource: {first}, requested: {requests[first]}, "
+        f"used: {used.get(first, 0)}, capacity: {allocatable.get(first, 0)}"
+    )
 
 
 def _check_order(resource: str) -> tuple[int, str]:

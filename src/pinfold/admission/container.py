@@ -11,7 +11,7 @@ from itertools import product, starmap
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Node, NodeState, cpu_wishes, first_admitted, memory_draft
+from pinfold.admission.admission import Node, NodeState, cpu_wishes, memory_draft
 from pinfold.admission.cpu_manager import draft_for_container, draft_for_pod
 from pinfold.admission.decision import Decision
 from pinfold.admission.devices.locality import GivenDevices
@@ -24,7 +24,7 @@ from pinfold.admission.nearness import (
     near_refusal,
     near_topology_manager,
 )
-from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.pod_draft import PodDraft, first_admitted
 from pinfold.admission.pod_level import whole_notes, whole_refusal
 from pinfold.admission.smt_isolation import smt_refusal
 from pinfold.core.memory.memory import MemoryState, remove_container
@@ -98,7 +98,7 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
         near_attempts(node.topology_manager, node.localities, pod, complete=False),
         isolated_uses(node.isolation, pod),
     )
-    decision = first_admitted(pod, starmap(draft, attempts), (container,))
+    decision = first_admitted(starmap(draft, attempts), (container,))
     lack = None if node.cache is None else node.cache.lack(state.ledger, pod, decision.claims)
     return decision if lack is None else decision.refused(*lack)
 
@@ -130,7 +130,7 @@ def decide_whole(node: Node, state: NodeState, pod: Pod) -> Decision:
         )
 
     attempts = near_attempts(node.topology_manager, node.localities, pod, complete=False)
-    decision = first_admitted(pod, map(draft, attempts), pod.all_containers)
+    decision = first_admitted(map(draft, attempts), pod.all_containers)
     return replace(decision, notes=(*decision.notes, *whole_notes(pod, node.heeded)))
 
 

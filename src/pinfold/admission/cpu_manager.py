@@ -33,7 +33,7 @@ from pinfold.core.pod.pod import (
     pod_guaranteed_cpus,
 )
 from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import NO_CPUS, CPUSet
 from pinfold.state.ledger import Ledger
 
 
@@ -110,7 +110,7 @@ class CPUManager:
         self.allocations: dict[str, CPUAllocation] = {}
         self.whole: PodAllocation | None = None
         self.fault: KubeletFault | None = None
-        self.leaked = CPUSet()
+        self.leaked = NO_CPUS
         self._hinted: Shown | None = None
 
     def own_of(self, pod: Pod) -> dict[str, CPUAllocation]:
@@ -123,6 +123,8 @@ class CPUManager:
     @property
     def notes(self) -> tuple[str, ...]:
         """Wishes that were not binding and are not met."""
+        if not self.wishes:
+            return ()
         return tuple(note for wish in self.wishes for note in wish.notes(self.allocations))
 
     def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
@@ -131,7 +133,7 @@ class CPUManager:
         Raises:
             UnmetWishError: what it wishes for cannot be had.
         """
-        shown = self._hinted = self._show(self._asked(pod, container))
+        shown = self._hinted = self._show(pod, container)
         return _named(shown.policy.container_hints(self._view(shown), pod, container))
 
     def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
@@ -140,7 +142,7 @@ class CPUManager:
         Raises:
             UnmetWishError: what it wishes for cannot be had.
         """
-        shown = self._hinted = self._show(self._asked_by_all(pod))
+        shown = self._hinted = self._show(pod)
         return _named(shown.policy.pod_hints(self._view(shown), pod))
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -149,7 +151,7 @@ class CPUManager:
         is_new = name not in draft.assigned
         shown = self._hinted
         if shown is None or not is_new:
-            shown = self._show(self._asked(pod, container))
+            shown = self._show(pod, container)
         if shown.shortage is not None:
             raise shown.shortage
         view = self._view(shown)
@@ -177,7 +179,7 @@ class CPUManager:
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give the pod its CPUs as a whole, if it is to have any; raises AllocationError."""
         draft, before = self.transaction, self.transaction.bubble
-        view = self._view(self._hinted or self._show(self._asked_by_all(pod)))
+        view = self._view(self._hinted or self._show(pod))
         try:
             given = self.policy.allocate_pod(view, pod, affinity)
         except UpstreamFaultError as error:
@@ -199,29 +201,33 @@ class CPUManager:
         self.whole = given
         self.allocations.update(given.containers)
 
-    def _asked(self, pod: Pod, container: Container) -> Asked:
-        name = container.name
-        count = 0 if name in self.transaction.assigned else exclusive_requests(pod).get(name, 0)
-        return self._asked_by(f"container {name}", (name,), count)
+    def _show(self, pod: Pod, container: Container | None = None) -> Shown:
+        """What is shown for a container, or for the pod as a whole."""
+        draft = self.transaction
+        free = draft.default & ~self.policy.reserved.mask | draft.reusable
+        shown = Shown(self.policy, free & ~self.parked)
+        if self.wishes:
+            free |= self.parked
+            asked = self._asked_by_all(pod, free)
+            if container is not None:
+                asked = self._asked_by(pod, container.name, free)
+            for wish in self.wishes:
+                shown = wish.narrow(shown, asked)
+        return shown
 
-    def _asked_by_all(self, pod: Pod) -> Asked:
+    def _asked_by(self, pod: Pod, name: str, free: int) -> Asked:
+        draft = self.transaction
+        count = 0 if name in draft.assigned else exclusive_requests(pod).get(name, 0)
+        return Asked(f"container {name}", (name,), count, draft, free)
+
+    def _asked_by_all(self, pod: Pod, free: int) -> Asked:
         assigned, owners = self.transaction.assigned, tuple(exclusive_requests(pod))
         held = 0
         for cpus in assigned.values():
             held |= cpus & ~self.transaction.reusable
         names = tuple(name for name in owners if name not in assigned) or owners
-        return self._asked_by(f"pod {pod.name}", names, pod_guaranteed_cpus(pod) - held.bit_count())
-
-    def _asked_by(self, who: str, names: tuple[str, ...], count: int) -> Asked:
-        draft = self.transaction
-        free = draft.default & ~self.policy.reserved.mask | draft.reusable
-        return Asked(who, names, count, draft, free | self.parked)
-
-    def _show(self, asked: Asked) -> Shown:
-        shown = Shown(self.policy, asked.free & ~self.parked)
-        for wish in self.wishes:
-            shown = wish.narrow(shown, asked)
-        return shown
+        count = pod_guaranteed_cpus(pod) - held.bit_count()
+        return Asked(f"pod {pod.name}", names, count, self.transaction, free)
 
     def _view(self, shown: Shown) -> PodTransaction:
         draft = self.transaction
@@ -253,9 +259,9 @@ def draft_for_pod(
         return None
     held = {name: cpus.mask for name, cpus in ledger.used_by(pod.uid).items()}
     free = _free(policy, ledger, offline)
-    bubble = (ledger.bubble_of(pod.uid) or CPUSet()).mask
+    bubble = (ledger.bubble_of(pod.uid) or NO_CPUS).mask
     draft = PodTransaction(pod.uid, free, held, idle=_idle(ledger, pod, held), bubble=bubble)
-    return CPUManager(policy, draft, (ledger.default & offline).mask, wishes)
+    return CPUManager(policy, draft, ledger.default.mask & offline.mask, wishes)
 
 
 def draft_for_container(  # noqa: PLR0913, PLR0917 - the node, the container, what its pod leaves

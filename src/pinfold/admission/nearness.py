@@ -36,6 +36,8 @@ MAX_NODES: Final = 16
 """Most NUMA nodes with which a topology manager is made for a wish where the node has none; there
 are 2^16 combinations of so many, which takes a tenth of a second."""
 
+_NOWHERE: Final = Localities()
+
 Given = Mapping[str, CPUAllocation]
 """What the CPU manager has given so far, by container (``CPUManager.allocations``)."""
 
@@ -168,7 +170,7 @@ def near_attempts(
     pod is one that :func:`near_refusal` lets pass; for the arguments see there.
     """
     if localities is None:
-        return (NearAttempt(manager, Localities()),)
+        return (NearAttempt(manager, _NOWHERE),)
     plain = NearAttempt(manager, localities)
     try:
         wishes = wishes_of(pod, complete=complete)

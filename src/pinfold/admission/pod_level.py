@@ -77,7 +77,7 @@ def has_pod_scope(manager: TopologyManager) -> bool:
     return manager.policy is not Policy.NONE and manager.scope is Scope.POD
 
 
-def owned_counts(policy: StaticPolicy | None, pod: Pod) -> dict[str, int]:
+def owned_counts(policy: StaticPolicy | None, pod: Pod) -> Mapping[str, int]:
     """The containers that own CPUs on a node with this policy, with their number."""
     if policy is None:
         return {}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import NO_ANSWERS, Node, NodeState, charged, memory_draft
+from pinfold.admission.admission import Node, NodeState, charged, device_draft, memory_draft
 from pinfold.admission.capacity import amounts, shortage
 from pinfold.admission.cpu_manager import CPUManager
 from pinfold.admission.devices.locality import GivenDevices
-from pinfold.admission.devices.manager import DeviceManager
 from pinfold.admission.isolation import grow_attempts
 from pinfold.admission.load_driven import shares_by_load
 from pinfold.admission.moves import moves_on
@@ -142,18 +141,19 @@ def decide_resize(
 
     def admit(changed: Pod, container: Container, provider: ResizedCPUs) -> Admission:
         for attempt in near_attempts(node.topology_manager, node.localities, changed):
-            nodes, narrow = attempt.manager.numa.nodes, node.hints_by_devices
             draft = PodDraft(
                 changed,
                 cpus=_Resizing(provider),
                 memory=memory_draft(node, state.memory, pod.uid),
-                devices=DeviceManager(state.devices, NO_ANSWERS, nodes, by_devices=narrow)
+                devices=device_draft(node, state.devices, changed, attempt.manager)
                 if gives
                 else None,
                 nearness=attempt,
-                given=None if devices is None else GivenDevices(devices, nodes),
+                given=None
+                if devices is None
+                else GivenDevices(devices, attempt.manager.numa.nodes),
             )
-            admission = draft.admit((container,))
+            admission = draft.admit((container,), tuple(draft.providers().values()))
             if admission.admitted:
                 break
         return admission

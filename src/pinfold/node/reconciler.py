@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.core.pod.pod import Container
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import NO_CPUS, CPUSet
 from pinfold.documents.history import Drifted
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
@@ -22,7 +22,6 @@ from pinfold.node.draft import Draft
 from pinfold.node.node_containers import HELD, may_live
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import (
-    NO_CPUS,
     Cgroups,
     Limiting,
     ObservedCgroups,

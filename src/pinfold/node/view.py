@@ -14,13 +14,13 @@ from pinfold.admission.decision import Decision
 from pinfold.admission.mixed import mixed_owners
 from pinfold.core.moves.owners import MoveOptions, Owner
 from pinfold.core.pod.pod import Container
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import NO_CPUS, CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters
 from pinfold.node.observers import Observers
 from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import NodeSettings, OwnerOffline
-from pinfold.ports.cgroups import NO_CPUS, Placement
+from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import ObjectKey, ObjectRecord, PendingMove
 from pinfold.ports.runtime import ContainerStatus

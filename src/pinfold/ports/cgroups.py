@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from pinfold.core.memory.protection import Protection
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import NO_CPUS, CPUSet
 from pinfold.documents.move_plan import MemoryMoved
 from pinfold.documents.status import WrittenLimits
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.guardian import Undoing
-
-NO_CPUS: Final = CPUSet()
 
 
 class Partition(Enum):

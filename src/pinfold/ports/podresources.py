@@ -12,9 +12,7 @@ from typing import Final, Protocol, TypeAlias
 from msgspec import Struct
 
 from pinfold.core.devices.devices import Device
-from pinfold.core.values.cpuset import CPUSet
-
-NO_CPUS: Final = CPUSet()
+from pinfold.core.values.cpuset import NO_CPUS, CPUSet
 
 
 class ContainerDevices(Struct, frozen=True):

@@ -35,11 +35,13 @@ def with_entry(
     pods: Mapping[str, Containers], pod_uid: str, containers: Containers
 ) -> Mapping[str, Containers]:
     """The same, with what a pod's containers have now; without any the pod is left out."""
+    if not containers and pod_uid not in pods:
+        return pods
     changed = dict(pods)
     if containers:
         changed[pod_uid] = MappingProxyType(dict(containers))
-    elif changed.pop(pod_uid, None) is None:
-        return pods
+    else:
+        del changed[pod_uid]
     return MappingProxyType(changed) if changed else NO_ASSIGNMENTS
 
 

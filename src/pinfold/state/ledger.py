@@ -14,7 +14,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import NO_CPUS, CPUSet
 from pinfold.state.cpus_by_pod import (
     NO_ASSIGNMENTS,
     NO_CONTAINERS,
@@ -111,11 +111,13 @@ class Ledger(Struct, frozen=True, dict=True):
         """Every CPU that some container or pod owns, idle siblings too."""
         return CPUSet.from_mask(self._owned)
 
-    @cached_property
+    @property
     def idle_siblings(self) -> CPUSet:
         """Every CPU that is claimed so that nothing runs on it."""
-        if not self.idle:
-            return CPUSet()
+        return self._idle_siblings if self.idle else NO_CPUS
+
+    @cached_property
+    def _idle_siblings(self) -> CPUSet:
         used = 0
         for uid, containers in self.assignments.items():
             idle = self.idle.get(uid, NO_CONTAINERS)
@@ -145,10 +147,10 @@ class Ledger(Struct, frozen=True, dict=True):
 
     def used_by(self, pod_uid: str) -> dict[str, CPUSet]:
         """The exclusive CPUs that a pod's containers run on, by name."""
-        containers, idle = (
-            self.assignments.get(pod_uid, NO_CONTAINERS),
-            self.idle.get(pod_uid, NO_CONTAINERS),
-        )
+        containers = self.assignments.get(pod_uid, NO_CONTAINERS)
+        idle = self.idle.get(pod_uid, NO_CONTAINERS)
+        if not idle:
+            return dict(containers)
         return {
             name: cpus - idle[name] if name in idle else cpus for name, cpus in containers.items()
         }

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError, pod_from_api, quantity_from_api
 from pinfold.core.pod.pod import (
+    CPU,
+    MEMORY,
     Container,
     Pod,
     PodResources,
     QOSClass,
     apply_defaults,
+    container_limits,
     container_requests,
+    exclusive_requests,
     guaranteed_cpus,
     pod_guaranteed_cpus,
     pod_limits,
@@ -338,3 +343,11 @@ def test_any_json_is_a_pod_or_a_pod_error(data: st.DataObject) -> None:
 def test_any_value_is_a_quantity_or_a_pod_error(value: object) -> None:
     with suppress(PodError):
         quantity_from_api(value, "cpu").milli_value()
+
+
+def test_what_is_remembered_of_a_pod_is_not_that_of_a_changed_one() -> None:
+    before = pod(Container("c", amounts(cpu="2", memory="1Gi"), amounts(cpu="2", memory="1Gi")))
+    assert exclusive_requests(before) is exclusive_requests(before)
+    after = replace(before, containers=(Container("c", amounts(cpu="2"), amounts(cpu="2")),))
+    assert (exclusive_requests(before), exclusive_requests(after)) == ({"c": 2}, {})
+    assert (set(container_limits(before)), set(container_limits(after))) == ({CPU, MEMORY}, {CPU})

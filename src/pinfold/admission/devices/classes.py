@@ -18,7 +18,7 @@ from msgspec import Struct
 from pinfold.admission.refusal import UnmetWishError
 from pinfold.core.classes.names import class_of, no_such_class
 from pinfold.core.devices.state import DeviceState
-from pinfold.core.pod.pod import Pod, container_limits
+from pinfold.core.pod.pod import Pod, container_limits, once_a_pod
 from pinfold.core.values.quantity import Quantity
 
 Bindings = Mapping[str, str]
@@ -70,9 +70,15 @@ def ways_to_serve(state: DeviceState, pod: Pod, most: int = MOST_WAYS) -> Ways:
     without enough free ones are left out, for one class as for all that would share them; where
     nothing is left, the one way is what is short, so that there is somebody to say so.
     """
+    if not state.members():
+        return NO_CLASSES_ASKED
     search = _Search(state, pod)
     found = tuple(islice(search.ways(), most + 1))
     return Ways(found[:most] or (search.first,), complete=not search.has_more)
+
+
+NO_CLASSES_ASKED: Final = Ways(({},))
+"""The only way to serve a pod that asks for no class."""
 
 
 class _Search:
@@ -146,13 +152,20 @@ def class_refusal(
         elsewhere: resources that the node has besides.
     """
     known = state.classes
-    for name, quantity in sorted(container_limits(pod).items()):
-        one = class_of(name)
+    for name, one in _classes_asked(pod):
         has = name in known.classes or name in state.inventory or name in elsewhere
-        if one is None or has or quantity.sign <= 0 or state.in_use(name):
+        if has or state.in_use(name):
             continue
         return UnmetWishError(no_such_class(one, known.names))
     return None
+
+
+@once_a_pod
+def _classes_asked(pod: Pod) -> tuple[tuple[str, str], ...]:
+    """The resources of classes that a pod asks some of, by name, each with the class."""
+    some = (name for name, quantity in container_limits(pod).items() if quantity.sign > 0)
+    asked = ((name, class_of(name)) for name in sorted(some))
+    return tuple((name, one) for name, one in asked if one is not None)
 
 
 def asked_devices(

@@ -229,6 +229,13 @@ class DeviceManager:
         return answer
 
 
+def wants_devices(state: DeviceState, pod: Pod) -> bool:
+    """Whether a container of a pod asks for what is given as devices here."""
+    return not state.is_empty and any(
+        state.manages(resource) for container in pod.all_containers for resource in container.limits
+    )
+
+
 def _required(resource: str, asked: Iterable[AskedDevices]) -> int:
     """How many devices of a resource are asked for, by whatever names."""
     return sum(one.required for one in asked if one.resource == resource)

@@ -259,6 +259,11 @@ class DeviceState(Struct, frozen=True):
             for name, devices in self.members().items()
         }
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody can ask for any: none is listed, nobody has one, there is no class."""
+        return not (self.inventory or self.allocations.pods or self.classes.classes)
+
     def manages(self, resource: str) -> bool:
         """Whether devices are given for this name: of a plugin, of somebody's, or of a class."""
         if resource in self.inventory or self.in_use(resource):

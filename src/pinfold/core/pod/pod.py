@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, wraps
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -112,7 +112,7 @@ class Pod(Struct, frozen=True, dict=True):
             one.name for one in self.all_containers if MIXED_CPUS.of(self.annotations, one.name)
         )
 
-    @property
+    @cached_property
     def all_containers(self) -> tuple[Container, ...]:
         """Init containers, then containers, in the manifest's order."""
         return (*self.init_containers, *self.containers)
@@ -126,6 +126,23 @@ class Pod(Struct, frozen=True, dict=True):
     def is_node_critical(self) -> bool:
         """Whether the node cannot do without it (priority class ``system-node-critical``)."""
         return self.is_critical and self.priority_class_name == SYSTEM_NODE_CRITICAL
+
+
+T = TypeVar("T")
+
+
+def once_a_pod(compute: Callable[[Pod], T]) -> Callable[[Pod], T]:
+    """Have what is computed of a pod remembered with the pod, which never changes."""
+    key = f"{compute.__module__}.{compute.__name__}"
+
+    @wraps(compute)
+    def remembered(pod: Pod) -> T:
+        known: dict[str, T] = pod.__dict__
+        if key not in known:
+            known[key] = compute(pod)
+        return known[key]
+
+    return remembered
 
 
 def is_pod_level_resource(name: str) -> bool:
@@ -191,7 +208,8 @@ def guaranteed_cpus(pod: Pod, container: Container) -> int:
     return milli // 1000 if milli % 1000 == 0 or container.name in pod.mixed else 0
 
 
-def exclusive_requests(pod: Pod) -> dict[str, int]:
+@once_a_pod
+def exclusive_requests(pod: Pod) -> Mapping[str, int]:
     """The containers that are to own CPUs, with their number."""
     if pod.has_pod_level_resources:
         return {}
@@ -217,6 +235,7 @@ def pass_over_resources(pod: Pod) -> Pod:
     return replace(pod, resources=None, passed_over=pod.resources)
 
 
+@once_a_pod
 def pod_guaranteed_cpus(pod: Pod) -> int:
     """The exclusive CPUs that a pod needs at any one time."""
     return most_at_once(pod, lambda container: guaranteed_cpus(pod, container))
@@ -243,7 +262,8 @@ def container_requests(pod: Pod) -> dict[str, Quantity]:
     )
 
 
-def container_limits(pod: Pod) -> dict[str, Quantity]:
+@once_a_pod
+def container_limits(pod: Pod) -> Mapping[str, Quantity]:
     """What the containers may use together at most, where they have limits."""
     return _aggregate(
         [container.limits for container in pod.containers],
@@ -284,7 +304,7 @@ def pod_requests(pod: Pod) -> dict[str, Quantity]:
 
 def pod_limits(pod: Pod) -> dict[str, Quantity]:
     """What the pod may use at most; overhead counts where there is a limit at all."""
-    total = container_limits(pod)
+    total = dict(container_limits(pod))
     if pod.resources is not None:
         total |= {n: q for n, q in pod.resources.limits.items() if is_pod_level_resource(n)}
     for name, quantity in pod.overhead.items():

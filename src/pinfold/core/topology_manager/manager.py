@@ -8,8 +8,7 @@ one were given until its next reconcile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, Self, TypeVar
 
 from msgspec import Struct
@@ -253,9 +252,12 @@ class TopologyManager(Struct, frozen=True):
                 return _no_locality(no_locality, affinity, decisions)
         if per_pod and pod_level:
             affinity |= {container.name: best for container in containers}
-            return _allocate(
-                (partial(p.allocate_pod, pod, best) for p in providers), None, affinity, decisions
-            ) or _admitted(affinity, decisions)
+            for number, provider in enumerate(providers):
+                try:
+                    provider.allocate_pod(pod, best)
+                except AllocationError as error:
+                    return _failed(error, None, number, affinity, decisions)
+            return _admitted(affinity, decisions)
         for container in containers:
             if per_container:
                 answers = [p.get_topology_hints(pod, container) for p in providers]
@@ -265,10 +267,11 @@ class TopologyManager(Struct, frozen=True):
                     return _no_locality(no_locality, affinity, decisions)
             if self.policy is not Policy.NONE:
                 affinity[container.name] = best
-            calls = (partial(p.allocate, pod, container, best) for p in providers)
-            failure = _allocate(calls, container.name, affinity, decisions)
-            if failure is not None:
-                return failure
+            for number, provider in enumerate(providers):
+                try:
+                    provider.allocate(pod, container, best)
+                except AllocationError as error:
+                    return _failed(error, container.name, number, affinity, decisions)
         return _admitted(affinity, decisions)
 
 
@@ -280,29 +283,24 @@ def admission_failure(error: AllocationError) -> tuple[str, str]:
     return UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error}, which is unexpected"
 
 
-def _allocate(
-    calls: Iterable[Callable[[], None]],
+def _failed(
+    error: AllocationError,
     container: str | None,
+    provider: int,
     affinity: Mapping[str, TopologyHint],
     decisions: Sequence[AffinityDecision],
-) -> Admission | None:
-    """Have one provider after the other allocate; the rejection of the pod where one fails."""
-    asked = 0
-    try:
-        for asked, call in enumerate(calls):  # noqa: B007 - who failed
-            call()
-    except AllocationError as error:
-        reason, message = admission_failure(error)
-        return Admission(
-            admitted=False,
-            reason=reason,
-            message=message,
-            affinity=affinity,
-            decisions=tuple(decisions),
-            failed_container=container,
-            failed_provider=asked,
-        )
-    return None
+) -> Admission:
+    """The rejection of a pod to which a provider could not give what it asks for."""
+    reason, message = admission_failure(error)
+    return Admission(
+        admitted=False,
+        reason=reason,
+        message=message,
+        affinity=affinity,
+        decisions=tuple(decisions),
+        failed_container=container,
+        failed_provider=provider,
+    )
 
 
 def _admitted(

@@ -189,6 +189,9 @@ class CPUSet:
         return self._mask & other._mask == 0
 
 
+NO_CPUS: Final = CPUSet()
+
+
 def iter_bits(mask: int) -> Iterator[int]:
     """Yield the positions of the set bits of ``mask``, ascending."""
     while mask:

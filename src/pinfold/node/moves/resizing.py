@@ -19,6 +19,7 @@ from pinfold.core.moves.resize import ResizeDecision, exclusive_in, resized
 from pinfold.core.moves.steps import MovePlan
 from pinfold.core.pod.pod import Pod
 from pinfold.core.quota.charge import Refused
+from pinfold.core.values.cpuset import NO_CPUS
 from pinfold.documents.history import Resized
 from pinfold.documents.move_plan import RESIZE
 from pinfold.node.admitted_pod import AdmittedPod
@@ -30,7 +31,6 @@ from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import Moving
 from pinfold.node.pod_table import UnknownContainerError, UnknownPodError
 from pinfold.node.view import View
-from pinfold.ports.cgroups import NO_CPUS
 from pinfold.ports.podresources import PodDevices
 from pinfold.ports.records import PendingResize, PodPhase, PodRecord
 

@@ -19,10 +19,10 @@ from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.pod_level import exclusive_cpus, exclusive_memory
+from pinfold.core.values.cpuset import NO_CPUS
 from pinfold.node.pod_table import PodTable
 from pinfold.node.view import Reader
 from pinfold.ports.podresources import (
-    NO_CPUS,
     AllocatableResources,
     ContainerDevices,
     ContainerMemory,

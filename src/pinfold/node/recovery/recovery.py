@@ -21,7 +21,7 @@ from pinfold.core.kubelet.versions import same_kubelet
 from pinfold.core.memory.memory import MemoryStateError
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import NO_CPUS, CPUSet
 from pinfold.node.held import as_held
 from pinfold.node.recovery.asked import asking_for_its_claims
 from pinfold.node.recovery.moving import (
@@ -58,7 +58,6 @@ _REMEDY: Final = (
     "start with --on-mismatch=repair to keep what still fits and decide again about the rest, "
     "or go back to the old configuration"
 )
-_NO_CPUS: Final = CPUSet()
 _NOBODY: Final[Mapping[Owner, CPUSet]] = {}
 _NAMED: Final = 5
 """How many pods a message names."""
@@ -150,8 +149,8 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     runtime: str = "",
     cgroups: str = "",
     kubelet_version: str = "",
-    unplaced: CPUSet = _NO_CPUS,
-    arrived: CPUSet = _NO_CPUS,
+    unplaced: CPUSet = NO_CPUS,
+    arrived: CPUSet = NO_CPUS,
     living: Sequence[Survivor] = (),
 ) -> Restored:
     """Make a state of a record; pure.
@@ -292,7 +291,7 @@ def _look(restored: Restored, living: Sequence[Survivor]) -> None:
         seen = as_seen(pod, ones, restored.state.offline)
         own = pod.assignments
         # Who is on others' CPUs was not put there by a plan.
-        if all(cpus <= own.get(name, _NO_CPUS) for name, cpus in seen.assignments.items()):
+        if all(cpus <= own.get(name, NO_CPUS) for name, cpus in seen.assignments.items()):
             restored.active[uid] = (seen, load)
 
 
