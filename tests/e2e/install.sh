@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what the tests of containers need, on Debian and Ubuntu, as root: containerd 1.7 or newer
-# (1.6 has no NRI), runc, a static busybox, a C compiler. What is there already stays as it is;
-# elsewhere than on Debian, or without root, nothing is done, and the tests that need it say so and
-# are skipped.
+# Installs what the tests of whole programs need, on Debian and Ubuntu, as root: containerd 1.7 or
+# newer (1.6 has no NRI), runc, a static busybox, a C compiler, and Chromium for reports. What is
+# there already stays as it is; elsewhere than on Debian, or without root, nothing is done, and the
+# tests that need it say so and are skipped.
 set -eu
 
 has_containerd() {
@@ -18,6 +18,7 @@ command -v runc >/dev/null || missing="$missing runc"
 [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || missing="$missing busybox-static"
 command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 has_containerd || missing="$missing containerd"
+command -v chromium >/dev/null || missing="$missing chromium"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -34,7 +34,7 @@ LIGHT: Final = {
     "good": "#1a7f4b",
     "off": "#9aa4af",
 }
-_DARK: Final = {
+DARK: Final = {
     "bg": "#0f141a",
     "ink": "#e8edf2",
     "dim": "#a3aeb9",
@@ -238,10 +238,10 @@ def describe_cpus(cpus: CPUSet) -> str:
 
 
 def _style(strokes: Iterable[str]) -> str:
-    rules = [f".f-{name}{{fill:{value}}}" for name, value in _DARK.items()]
-    rules += [f".s-{name}{{stroke:{_DARK[name]}}}" for name in strokes]
+    rules = [f".f-{name}{{fill:{value}}}" for name, value in DARK.items()]
+    rules += [f".s-{name}{{stroke:{DARK[name]}}}" for name in strokes]
     for state, (fill, ink) in _DARK_STATES.items():
         name = state.name.lower()
         rules.append(f".c-{name} rect{{fill:{fill}}}.c-{name} text{{fill:{ink}}}")
-    rules.append(f".c-mute rect{{fill:{_DARK['core']}}}.c-mute text{{fill:{_DARK['dim']}}}")
+    rules.append(f".c-mute rect{{fill:{DARK['core']}}}.c-mute text{{fill:{DARK['dim']}}}")
     return "@media (prefers-color-scheme:dark){" + "".join(rules) + "}"
