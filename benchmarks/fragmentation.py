@@ -14,10 +14,9 @@ stands for a Guaranteed pod with as many exclusive CPUs.
 from __future__ import annotations
 
 import argparse
-import heapq
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,20 +25,17 @@ from msgspec.structs import replace
 
 from benchmarks.fragmentation_plot import as_svg
 from pinfold.adapters.traces.azure2017 import Azure2017
-from pinfold.admission.admission import decide
-from pinfold.admission.moves import with_claims
-from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
-from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
-from pinfold.core.moves.objective import NUMA_NODES, Objective
-from pinfold.core.moves.owners import MoveError
-from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
-from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.core.values.quantity import Quantity
-from pinfold.planning.planner import Planner
-from pinfold.ports.arrivals import Arrival, PodSize
+from pinfold.planning.simulation.engine import simulate
+from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.outcome import Outcome
+from pinfold.planning.simulation.shapes import PodShape
+from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
+from pinfold.ports.arrivals import Arrival, ArrivalSource, PodSize
 
 MACHINES: Final = {2: "2s32c2t", 8: "2s4n32c2t"}
 """By their number of NUMA nodes; 128 CPUs both."""
@@ -81,55 +77,72 @@ class Figures(Struct):
 class _Running(Struct):
     """A pod that is there; ``split_since`` is None where it needs all NUMA nodes that it has."""
 
-    pod: Pod
     came: float
     counts: bool
     split_since: float | None = None
 
 
-class FragmentedNode:
-    """One node, and what is counted of it."""
+class Fragments:
+    """Counts what happens in a run; see :class:`pinfold.planning.simulation.engine.Observer`.
 
-    def __init__(self, numa_nodes: int, topology_manager: str, *, dynamic: bool) -> None:
-        config = NodeConfig(
-            cpu_manager_policy="static",
-            topology_manager_policy=topology_manager,
-            reserved_system_cpus=_RESERVED,
-            max_pods=250,
-            eviction_hard={},
-        )
-        planner = Planner(parse_short_form(MACHINES[numa_nodes]), config)
-        self.node, self.state = planner.node, planner.empty
-        self.objective = Objective(planner.view.topology, (NUMA_NODES,))
-        self.dynamic = dynamic
-        self.pods_tried = 0
-        self.running: dict[str, _Running] = {}
-        self.ends: list[tuple[float, str]] = []
-        name = "dynamic" if dynamic else "static"
-        self.figures = Figures(numa_nodes, topology_manager, name)
-        self.changed = False
-        self.counting = False
+    Args:
+        figures: where it is counted.
+        warm_up: how many pods that find room by their number of CPUs are not counted.
+    """
 
-    @property
-    def free(self) -> int:
-        """How many CPUs are nobody's, and may be given."""
-        return len(self.state.ledger.default - _RESERVED)
+    def __init__(self, figures: Figures, warm_up: int = WARM_UP) -> None:
+        self.figures = figures
+        self._uncounted = warm_up
+        self._running: dict[int, _Running] = {}
 
-    def pass_time(self, until: float, now: float) -> None:
-        """Let pods end, and rebalance every period, up to a time."""
-        while self.dynamic and (tick := (now // PERIOD + 1) * PERIOD) <= until:
-            self._end_until(tick)
-            self._rebalance(tick)
-            now = tick
-        self._end_until(until)
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+        """The node let a pod in."""
+        del attempt, node
+        one = self._running[pod] = _Running(at, self._comes())
+        self._see(one, outcome, at)
 
-    def _end_until(self, time: float) -> None:
-        while self.ends and self.ends[0][0] <= time:
-            at, uid = heapq.heappop(self.ends)
-            one = self.running.pop(uid)
+    def refused(
+        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+    ) -> None:
+        """The node refused a pod, or had too few CPUs: then nobody would have sent it."""
+        del at, pod, attempt, outcome
+        if node is not None:
+            self.figures.rejected += self._comes()
+
+    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
+        """Nobody tries twice."""
+
+    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+        """A pod ended."""
+        del node, outcome
+        self._count(self._running.pop(pod), at)
+
+    def moved(self, moves: Moves) -> None:
+        """Pods moved."""
+        if not self._uncounted:
+            self.figures.moves += len(moves.moved)
+            self.figures.moved_cpus += moves.cpus
+        for moved in moves.moved:
+            self._see(self._running[moved.pod], moved.after, moves.at)
+
+    def finish(self, at: float) -> None:
+        """Count those who are there at the end."""
+        for one in self._running.values():
             self._count(one, at)
-            self.state = release(self.state, one.pod)
-            self.changed = True
+
+    def _comes(self) -> bool:
+        """Whether a pod that comes now counts."""
+        if self._uncounted:
+            self._uncounted -= 1
+            return False
+        self.figures.arrivals += 1
+        return True
+
+    def _see(self, one: _Running, outcome: Outcome, at: float) -> None:
+        if not outcome.is_split:
+            self._whole_again(one, at)
+        elif one.split_since is None:
+            one.split_since = at
 
     def _count(self, one: _Running, at: float) -> None:
         if one.counts:
@@ -145,74 +158,50 @@ class FragmentedNode:
             self.figures.split += ended or lasted > PERIOD
         one.split_since = None
 
-    def finish(self, at: float) -> Figures:
-        """What was counted, at the end of the stream."""
-        for one in self.running.values():
-            self._count(one, at)
-        return self.figures
 
-    def _options(self) -> RebalanceOptions:
-        pods = (one.pod for one in self.running.values())
-        asked = who_may_move(self.node, self.state, pods)
-        return replace(asked, levels=(NUMA_NODES,), most_moved=MOST_MOVED)
+class Stream(Struct, frozen=True):
+    """Pods of a trace, or all of one number of CPUs; they ask for next to no memory."""
 
-    def _rebalance(self, now: float) -> None:
-        split = any(one.split_since is not None for one in self.running.values())
-        if not split or not self.changed:
-            return
-        self.changed = False
-        try:
-            found = rebalance(self.node, self.state, self._options())
-        except MoveError:
-            return
-        self._moved(found, now)
+    trace: ArrivalSource
+    cpus: int | None = None
 
-    def _moved(self, found: Rebalance, now: float) -> None:
-        plan = found.plan
-        if self.counting:
-            self.figures.moves += len(plan.moved)
-            end, start = plan.end.placed, plan.start.placed
-            self.figures.moved_cpus += sum(len(end[one] - start[one]) for one in plan.moved)
-        self.state = replace(self.state, ledger=with_claims(self.state.ledger, plan.end))
-        for owner in plan.moved:
-            self._see(self.running[owner.pod_uid], now)
-
-    def _see(self, one: _Running, now: float) -> None:
-        held = self.state.ledger.assignments[one.pod.uid]["c"]
-        if self.objective.score(held.mask)[0]:
-            one.split_since = now if one.split_since is None else one.split_since
-        else:
-            self._whole_again(one, now)
-
-    def come(self, arrival: Arrival) -> None:
-        """Try a pod that the scheduler has sent here."""
-        self.pods_tried += 1
-        pod = _pod(self.pods_tried, arrival.size)
-        self.figures.arrivals += self.counting
-        decision = decide(self.node, self.state, pod)
-        if not decision.admitted and self.dynamic:
-            try:
-                found = make_room_for(self.node, self.state, pod, self._options())
-            except MoveError:
-                pass
-            else:
-                self._moved(found, arrival.at)
-                decision = decide(self.node, self.state, pod)
-        if not decision.admitted:
-            self.figures.rejected += self.counting
-            return
-        self.state = settle(self.state, decision)
-        one = _Running(pod, arrival.at, self.counting)
-        self.running[pod.uid] = one
-        heapq.heappush(self.ends, (arrival.at + arrival.lifetime, pod.uid))
-        self.changed = True
-        self._see(one, arrival.at)
+    def arrivals(self, seed: int) -> Iterator[Arrival]:
+        """See :class:`pinfold.ports.arrivals.ArrivalSource`."""
+        sizes: dict[int, PodSize] = {}
+        for one in self.trace.arrivals(seed):
+            milli = one.size.cpu_milli if self.cpus is None else 1000 * self.cpus
+            size = sizes.setdefault(milli, PodSize(milli, 1 << 20))
+            yield one._replace(size=size)
 
 
-def _pod(number: int, size: PodSize) -> Pod:
-    both = {"cpu": Quantity(size.cpu_milli, -3), "memory": Quantity(1 << 20)}
-    name = f"p{number}"
-    return Pod(uid=name, name=name, containers=(Container("c", both, both),))
+def run_of(
+    stream: ArrivalSource, numa_nodes: int, topology_manager: str, *, dynamic: bool, seed: int = 1
+) -> RunSpec:
+    """One node; who is refused does not come again."""
+    options = DynamicOptions(
+        rebalance_period="5m", make_room=True, moves_per_hour=3600, most_moved=MOST_MOVED
+    )
+    config = NodeConfig(
+        cpu_manager_policy="dynamic" if dynamic else "static",
+        topology_manager_policy=topology_manager,
+        reserved_system_cpus=_RESERVED,
+        max_pods=250,
+        eviction_hard={},
+        own=OwnPolicies(dynamic=options),
+    )
+    kinds = (FleetKind("node", parse_short_form(MACHINES[numa_nodes]), 1),)
+    return RunSpec(
+        config.cpu_manager_policy, config, kinds, stream, retry=Retry(limit=0), seed=seed
+    )
+
+
+def counted(spec: RunSpec, numa_nodes: int, warm_up: int = WARM_UP) -> Figures:
+    """Make a run, and count after the first pods have filled the node."""
+    manager = spec.config.topology_manager_policy
+    figures = Figures(numa_nodes, manager, spec.configuration)
+    fragments = Fragments(figures, warm_up)
+    fragments.finish(simulate(spec, (fragments,), worst=0).run.until)
+    return figures
 
 
 def together(each: Sequence[Figures], pods: str) -> Figures:
@@ -220,21 +209,6 @@ def together(each: Sequence[Figures], pods: str) -> Figures:
     names = ("arrivals", "rejected", "split", "split_hours", "hours", "moves", "moved_cpus")
     sums = {name: sum(getattr(one, name) for one in each) for name in names}
     return replace(each[0], pods=pods, **sums)
-
-
-def simulate(stream: Iterable[Arrival], node: FragmentedNode) -> Figures:
-    """Send a stream to a node, and count after the first arrivals have filled it."""
-    now, seen = 0.0, 0
-    for arrival in stream:
-        now = now or arrival.at
-        node.pass_time(arrival.at, now)
-        now = arrival.at
-        if node.free * 1000 < arrival.size.cpu_milli:
-            continue
-        seen += 1
-        node.counting = seen > WARM_UP
-        node.come(arrival)
-    return node.finish(now)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -250,19 +224,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--svg", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
     trace = Azure2017(str(given.folder), "dev", given.share)
-    streams = [list(trace.arrivals(given.seed + n)) for n in range(given.nodes)]
-    pair = PodSize(2000, 0)
-    alike = [[one._replace(size=pair) for one in stream] for stream in streams]
+    seeds = range(given.seed, given.seed + given.nodes)
     scenes = [(m, p, d) for m in MACHINES for p in POLICIES for d in (False, True)]
     print(HEADER)
     found: list[Figures] = []
-    for pods, which, some in (
-        ("of the trace", streams, scenes),
-        ("2 CPUs each", alike, scenes[3:4] + scenes[-1:]),
+    for pods, stream, some in (
+        ("of the trace", Stream(trace), scenes),
+        ("2 CPUs each", Stream(trace, 2), scenes[3:4] + scenes[-1:]),
     ):
         for numa_nodes, manager, dynamic in some:
             each = [
-                simulate(one, FragmentedNode(numa_nodes, manager, dynamic=dynamic)) for one in which
+                counted(run_of(stream, numa_nodes, manager, dynamic=dynamic, seed=seed), numa_nodes)
+                for seed in seeds
             ]
             found.append(together(each, pods))
             print(row(found[-1]), flush=True)

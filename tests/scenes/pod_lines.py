@@ -1,34 +1,24 @@
-"""Arrivals for a small simulation as a test writes them down: when, for how long, how many CPUs."""
+"""Arrivals for a small simulation as a test writes them down: when, for how long, how many CPUs.
+
+Each has 1 GiB of memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
 from pinfold.ports.arrivals import Arrival, PodSize
+from tests.scenes.simulated_fleets import GIB, ListedArrivals
 
-GIB: Final = 1 << 30
-"""Memory of each pod."""
 PodLine = tuple[float, float, int]
 """When a pod comes, for how long, and how many CPUs it asks for."""
-
-
-class PodLines(Struct, frozen=True):
-    """The source of such arrivals, the same for every seed."""
-
-    lines: tuple[PodLine, ...]
-
-    def arrivals(self, seed: int) -> Iterator[Arrival]:  # noqa: ARG002 - as the port has it
-        """Yield them."""
-        for at, lifetime, cpus in self.lines:
-            yield Arrival(at, lifetime, PodSize(cpus * 1000, GIB))
 
 
 CROWDS: Final[st.SearchStrategy[tuple[PodLine, ...]]] = st.lists(
@@ -50,6 +40,11 @@ def small_config(topology: str = "none", **other: Any) -> NodeConfig:
     )
 
 
+def listed(lines: Iterable[PodLine]) -> ListedArrivals:
+    """A source of such arrivals."""
+    return ListedArrivals(tuple(Arrival(at, life, PodSize(n * 1000, GIB)) for at, life, n in lines))
+
+
 def small_run(
     lines: Sequence[PodLine],
     config: NodeConfig,
@@ -60,4 +55,4 @@ def small_run(
     """A run in which every decision is made twice, and nobody who is refused tries again."""
     said = {"retry": Retry(limit=0), "replay_every": 1, **other}
     kinds = (FleetKind("node", parse_short_form(machine), nodes),)
-    return RunSpec("tested", config, kinds, PodLines(tuple(lines)), **said)
+    return RunSpec("tested", config, kinds, listed(lines), **said)

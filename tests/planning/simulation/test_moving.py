@@ -19,7 +19,8 @@ from pinfold.planning.simulation.fleet import FleetNode
 from pinfold.planning.simulation.moving import Moves
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
-from tests.scenes.pod_lines import CROWDS, GIB, PodLine, small_config, small_run
+from tests.scenes.pod_lines import CROWDS, PodLine, small_config, small_run
+from tests.scenes.simulated_fleets import GIB
 
 
 def config(topology: str = "best-effort", policy: str = "dynamic", **dynamic: Any) -> NodeConfig:
