@@ -37,7 +37,8 @@ def life(*moments: Moment, refusals: tuple[float, ...] = (), until: float = 100.
         subtitle="2s4c2t · CPU manager static",
         until=until,
         cpus=14,
-        owned=((0.0, 0), (50.0, 7)),
+        measured="owned",
+        used=((0.0, 0), (50.0, 7)),
         refusals=refusals,
         moments=moments,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pinfold.cli.node_lives import check_life_options, life_options, show_lives
 from pinfold.cli.output import (
     color_option,
     input_errors,
@@ -35,13 +36,21 @@ from pinfold.render.simulation.side_by_side import render_side_by_side
     metavar="N",
     help="In place of the seeds of FILE; may be given several times.",
 )
+@life_options
+@click.option(
+    "--svg", metavar="FOLDER", help="With --show-node: write the pictures there as SVG, too."
+)
 @output_option("text", "json")
 @color_option
-def simulate(
+def simulate(  # noqa: PLR0913 - the options
     *,
     file: str,
     traces: str | None,
     seeds: tuple[int, ...],
+    show_node: str | None,
+    moments: list[float],
+    configurations: tuple[str, ...],
+    svg: str | None,
     output: str,
     color: bool | None,
 ) -> None:
@@ -50,8 +59,19 @@ def simulate(
     FILE is of kind Experiment: nodes, kubelet configurations to compare, and the pods that arrive.
     Every decision is the one that plan shows.
     """
+    check_life_options(show_node, moments, configurations, svg, output)
     with input_errors(ConfigError):
         loaded = load_experiment(file, traces=traces, seeds=tuple(dict.fromkeys(seeds)))
+    if show_node is not None:
+        show_lives(
+            loaded.specs,
+            show_node,
+            moments=moments,
+            configurations=configurations,
+            svg=svg,
+            color=color,
+        )
+        return
     with input_errors(TraceError):
         document = run_here(loaded)
     if output == "json":

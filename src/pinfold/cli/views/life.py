@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pinfold.cli.views.node import kubelet_words, policies
+from pinfold.core.pod.pod import CPU
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.plan_document import kubelet_record, planned_config
 from pinfold.planning.simulation.fleet import FleetNode
@@ -42,18 +43,23 @@ def life_view(life: Life) -> LifeView:
         title=f"{node.name} under {run.configuration}, seed {run.seed}{stopped}",
         subtitle=f"{node.model.kind.machine.name} · {kubelet} · {policy}",
         until=run.until,
-        cpus=node.model.assignable.bit_count(),
-        owned=tuple(_owned(life.events)),
+        cpus=node.model.assignable.bit_count() or node.model.allocatable()[CPU] / 1000,
+        measured="owned" if node.model.assignable else "requested",
+        used=tuple(_used_up(life)),
         refusals=tuple(event.at for event in life.events if event.what == "refused"),
         moments=tuple(moments),
     )
 
 
-def _owned(events: Iterable[Event]) -> Iterator[tuple[float, int]]:
-    count = 0
-    yield 0.0, 0
-    for event in events:
-        cpus = event.outcome.claim.bit_count()
+def _used_up(life: Life) -> Iterator[tuple[float, float]]:
+    """How many CPUs had an owner, or where none has any, how many were requested."""
+    count = 0.0
+    yield 0.0, count
+    for event in life.events:
+        outcome = event.outcome
+        cpus = outcome.claim.bit_count() or 0.0
+        if not life.node.model.assignable:
+            cpus = outcome.shape.size.cpu_milli / 1000
         if event.what == "came":
             count += cpus
         elif event.what == "ended":
@@ -150,13 +156,22 @@ def _facts(picture: Picture, cpus: int, free: int) -> Iterator[str]:
         yield text + (f"; {sharing} share the others" if sharing else "")
     else:
         yield f"{sharing} pod{'s' * (sharing != 1)} share all CPUs"
-    for level, groups in _GROUPS.items():
-        place = BEYOND.index(level)
-        spread = [pod for pod, outcome in picture.pods.items() if outcome.beyond[place]]
-        if spread:
-            named = ", ".join(map(pod_name, spread[:_NAMED]))
-            more = f" and {len(spread) - _NAMED} more" if len(spread) > _NAMED else ""
-            yield f"on more {groups} than so many CPUs need: {named}{more}"
+    for spread, levels in _spread(picture).items():
+        *first, last_level = levels
+        groups = f"{', '.join(first)} and {last_level}" if first else last_level
+        named = ", ".join(map(pod_name, spread[:_NAMED]))
+        more = f" and {len(spread) - _NAMED} more" if len(spread) > _NAMED else ""
+        yield f"on more {groups} than so many CPUs need: {named}{more}"
+
+
+def _spread(picture: Picture) -> dict[tuple[int, ...], list[str]]:
+    """Who is on more groups than it needs, and of which kinds."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for place, groups in enumerate(_GROUPS.values()):
+        pods = tuple(pod for pod, outcome in picture.pods.items() if outcome.beyond[place])
+        if pods:
+            found.setdefault(pods, []).append(groups)
+    return found
 
 
 def _told(event: Event) -> str:

@@ -209,9 +209,10 @@ class _Node:
             self.pods[event.pod] = event.outcome
 
     @property
-    def owned(self) -> int:
-        """How many CPUs have an owner."""
-        return sum(outcome.claim.bit_count() for outcome in self.pods.values())
+    def used(self) -> tuple[int, int]:
+        """How many CPUs have an owner, and how many milli-CPUs are requested."""
+        owned = sum(outcome.claim.bit_count() for outcome in self.pods.values())
+        return owned, sum(outcome.shape.size.cpu_milli for outcome in self.pods.values())
 
     @property
     def spread(self) -> tuple[int, ...]:
@@ -228,7 +229,7 @@ def _asked_for(events: Sequence[Event], moments: Sequence[float]) -> Iterator[_P
 
 def _chosen(events: Sequence[Event], until: float) -> list[_Place]:
     found: dict[str, _Place] = {}
-    node, most, widest = _Node(), 0, (0,) * len(BEYOND)
+    node, most, widest = _Node(), (0, 0), (0,) * len(BEYOND)
     for count, event in enumerate(events, 1):
         node.have(event)
         here = partial(_Place, count, event.at)
@@ -237,8 +238,8 @@ def _chosen(events: Sequence[Event], until: float) -> list[_Place]:
         following = events[count] if count < len(events) else None
         if event.what == "moved" and (following is None or following.what != "moved"):
             found.setdefault("moved", here("the first moves"))
-        if node.owned > most:
-            most = node.owned
+        if node.used > most:
+            most = node.used
             found["fullest"] = here("the fullest")
         if node.spread > widest:
             widest = node.spread

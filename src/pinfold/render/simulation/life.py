@@ -40,8 +40,9 @@ class LifeView(Struct, frozen=True):
         title: the node, and of which run.
         subtitle: the machine and its policies.
         until: seconds of the run.
-        cpus: how many CPUs containers may own.
-        owned: from when on how many of them had an owner, in the order of time.
+        cpus: how many CPUs containers may own, or request.
+        measured: what of them is used up: ``owned`` or ``requested``.
+        used: from when on how many of them were, in the order of time.
         refusals: when the node refused a pod.
         moments: in the order of time.
     """
@@ -50,17 +51,18 @@ class LifeView(Struct, frozen=True):
     title: str
     subtitle: str
     until: float
-    cpus: int
-    owned: tuple[tuple[float, int], ...]
+    cpus: float
+    measured: str
+    used: tuple[tuple[float, float], ...]
     refusals: tuple[float, ...]
     moments: tuple[Moment, ...]
 
 
 def shares(view: LifeView, columns: int) -> list[float]:
-    """How much of the CPUs was owned, as a mean over each of so many equal spans of time."""
+    """How much of the CPUs was used, as a mean over each of so many equal spans of time."""
     sums = [0.0] * columns
     width = view.until / columns or 1.0
-    ends = chain(view.owned, [(view.until, 0)])
+    ends = chain(view.used, [(view.until, 0)])
     for (start, count), (end, _) in pairwise(ends):
         for column in range(int(start / width), min(int(end / width), columns - 1) + 1):
             low, high = max(start, column * width), min(end, (column + 1) * width)

@@ -36,7 +36,7 @@ def render_life_svg(view: LifeView) -> str:
 
 def _draw_strip(canvas: Canvas, view: LifeView, y: float, width: float) -> float:
     """How many CPUs were owned; below it the refusals and the numbers of the moments."""
-    text = f"owned of {view.cpus} CPUs, from 0 to {clock(view.until)}"
+    text = f"{view.measured} of {view.cpus:g} CPUs, from 0 to {clock(view.until)}"
     canvas.text((MARGIN, y), text, 12, color="dim")
     y += 8
     canvas.rect((MARGIN, y, width, _HEIGHT), "box0", stroke="edge", radius=3)

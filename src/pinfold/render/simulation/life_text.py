@@ -27,7 +27,9 @@ def render_life(view: LifeView, style: Style) -> str:
 
 def _strip(view: LifeView, style: Style) -> Iterator[Line]:
     columns = min(style.width - 1, _WIDEST)
-    for text in wrap(f"owned of {view.cpus} CPUs, from 0 to {clock(view.until)}", style.width):
+    for text in wrap(
+        f"{view.measured} of {view.cpus:g} CPUs, from 0 to {clock(view.until)}", style.width
+    ):
         yield [(text, "dim")]
     bars = _ASCII_BARS if style.ascii_only else _BARS
     drawn = [
