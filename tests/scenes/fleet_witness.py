@@ -112,7 +112,8 @@ class FleetWitness:
             ledger = ledger.with_pod(str(one.pod), claims, before.idle.get(str(one.pod)))
             self.running[one.pod] = where, its_pod, one.after.claim
         self.states[number] = replace(self.states[number], ledger=ledger)
-        self._compare(moves.node, moves.at)
+        # A pod for which room is made is on its way.
+        self._compare(moves.node, moves.at, settled=moves.why == "rebalance")
 
     @property
     def _first(self) -> int:
@@ -140,7 +141,7 @@ class FleetWitness:
         self.decisions += 1
         return decision
 
-    def _compare(self, node: FleetNode, at: float) -> None:
+    def _compare(self, node: FleetNode, at: float, *, settled: bool = True) -> None:
         """The node, the scheduler and the gauges say what the planner's state says."""
         state, said = self.states[node.number], node.state()
         assert said.ledger == state.ledger
@@ -153,7 +154,8 @@ class FleetWitness:
         self._owned_once(node)
         self._within(node, state)
         self._gauges()
-        self._conserved(at)
+        if settled:
+            self._conserved(at)
 
     def _owned_once(self, node: FleetNode) -> None:
         policy, taken = node.model.node.cpu_policy, 0
