@@ -30,7 +30,7 @@ from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
@@ -102,11 +102,11 @@ class Fragments:
         self._see(one, outcome, at)
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
         """The node refused a pod, or had too few CPUs: then nobody would have sent it."""
-        del at, pod, attempt, outcome
-        if node is not None:
+        del at, pod, attempt, shape
+        if by is not None:
             self.figures.rejected += self._comes()
 
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:

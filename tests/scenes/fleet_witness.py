@@ -14,7 +14,7 @@ from pinfold.admission.settling import release, settle
 from pinfold.core.pod.pod import CPU, MEMORY, Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import UNSCHEDULABLE, Engine
-from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.scheduling import Want
@@ -55,22 +55,22 @@ class FleetWitness:
         self._compare(node, at)
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
         """It has to be what the planner decides; or no node has room for it."""
-        reason = UNSCHEDULABLE if outcome is None else outcome.reason
-        self.story.append(
-            (at, "refused", pod, attempt, None if node is None else node.name, reason)
-        )
+        reason = UNSCHEDULABLE if by is None else by[1].reason
+        self.story.append((at, "refused", pod, attempt, by and by[0].name, reason))
+        assert shape is self.engine.arrivals.shapes[self.engine.arrivals.shape[pod]]
         assert pod not in self.running
         if pod >= self._first:
             self.refusals[reason] += 1
-        if node is None or outcome is None:
-            assert node is None
-            assert outcome is None
+        if by is None:
             self._no_room(pod)
         else:
-            assert not self._as_planned(pod, node, outcome).admitted
+            assert not self._as_planned(pod, *by).admitted
+            smt = by[0].model.node.smt
+            # The scheduler has the kubelet's own sums, but for siblings that stay idle.
+            assert not reason.startswith("OutOf") or (smt is not None and smt.isolates_all)
         if attempt <= self.engine.spec.retry.limit:
             self.waiting.add(pod)
             self._conserved(at)

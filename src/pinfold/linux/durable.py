@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 
 def create(
@@ -96,6 +97,12 @@ def replace(
     if sync:
         sync_folder(path.parent)
     return status
+
+
+def sync(file: BinaryIO) -> None:
+    """Bring what was written into a file to the disk; raises OSError."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:

@@ -12,7 +12,7 @@ from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import Observer, simulate
-from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.life import (
     Between,
     Life,
@@ -163,10 +163,10 @@ class Snapshots(Observer):
         self._see(at, node)
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
-        del pod, attempt, outcome
-        self._see(at, node)
+        del pod, attempt, shape
+        self._see(at, by and by[0])
 
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
         pass

@@ -15,7 +15,7 @@ from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.simulation.results import Moves as CountedMoves
 from pinfold.planning.simulation.engine import Engine, Observer, simulate
-from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
@@ -108,12 +108,13 @@ class Watching(Observer):
         assert_sound(node)
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
         del at, pod, attempt
-        if node is not None and outcome is not None:
+        if by is not None:
+            node, _ = by
             assert_sound(node)
-            assert not decide(node.model.node, node.state(), outcome.shape.pod).admitted
+            assert not decide(node.model.node, node.state(), shape.pod).admitted
 
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
         del at, pod, shape, reason

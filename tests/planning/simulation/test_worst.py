@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pinfold.documents.simulation.results import WorstDecision
 from pinfold.planning.simulation.engine import Engine, simulate
-from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
@@ -85,12 +85,12 @@ class Every:
                 break
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
         """Keep how much was free."""
         del at, pod, attempt
-        if node is not None and outcome is not None:
-            cpus, free = outcome.shape.cpus, node.model.free_cpus(node.free)
+        if by is not None:
+            cpus, free = shape.cpus, by[0].model.free_cpus(by[0].free)
             self.refused_with[cpus] = max(free, self.refused_with.get(cpus, 0))
 
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:

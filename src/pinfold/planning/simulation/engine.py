@@ -22,7 +22,7 @@ from pinfold.admission.capacity import PODS
 from pinfold.core.pod.pod import CPU, MEMORY
 from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.figures import Counts, Gauges, Series
-from pinfold.planning.simulation.fleet import FleetNode, NodeModel
+from pinfold.planning.simulation.fleet import FleetNode, NodeModel, RefusedBy
 from pinfold.planning.simulation.moving import Moves, Moving
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Want
@@ -47,9 +47,9 @@ class Observer(Protocol):
         """A node let a pod in; it has it already."""
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
-        """A node refused a pod; None: no node had room."""
+        """A node refused a pod; None: none had room for it."""
 
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
         """A pod was given up, after as many attempts as it may have."""
@@ -299,8 +299,9 @@ class Engine:
             self.series.totals["rejected"] += 1
         else:
             self._again.append((at + self.spec.retry.backoff, pod, attempt + 1))
+        by = None if node is None or outcome is None else (node, outcome)
         for observer in self.observers:
-            observer.refused(at, pod, attempt, node, outcome)
+            observer.refused(at, pod, attempt, shape, by)
             if gives_up:
                 observer.rejected(at, pod, shape, reason)
 

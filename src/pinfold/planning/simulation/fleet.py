@@ -8,7 +8,7 @@ planner's own :func:`~pinfold.admission.admission.decide`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -142,6 +142,10 @@ class FleetNode:
         if self.devices is not None and outcome.devices:
             self.devices = self.devices.with_pod(uid, {CONTAINER: outcome.devices})
         self.rest = self.model.rest_of(self.memory, self.devices)
+
+
+RefusedBy: TypeAlias = tuple[FleetNode, Outcome]
+"""The node that refused a pod, and its answer."""
 
 
 class NodeModel:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves, Why
 from pinfold.planning.simulation.outcome import BEYOND, Outcome
 from pinfold.planning.simulation.shapes import PodShape
@@ -112,12 +112,12 @@ class _Watching:
             self.events.append(Event(at, "came", pod, outcome))
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
         """It refused a pod."""
-        del attempt
-        if node is not None and outcome is not None and node.number == self._number:
-            self.events.append(Event(at, "refused", pod, outcome))
+        del attempt, shape
+        if by is not None and by[0].number == self._number:
+            self.events.append(Event(at, "refused", pod, by[1]))
 
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
         """That a pod is given up is nothing of a node."""

@@ -24,7 +24,7 @@ from pinfold.core.pod.pod import CPU, Pod
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.simulation.results import WorstDecision
 from pinfold.planning.explain import explain_decision, explain_document
-from pinfold.planning.simulation.fleet import FleetNode
+from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
 from pinfold.planning.simulation.outcome import BEYOND, Outcome
 from pinfold.planning.simulation.shapes import PodShape
@@ -74,14 +74,15 @@ class WorstDecisions:
             self._kept[key] = _Kept(rank, at, pod, before, outcome)
 
     def refused(
-        self, at: float, pod: int, attempt: int, node: FleetNode | None, outcome: Outcome | None
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
         """See :class:`~.engine.Observer`; only what a kubelet refuses is a decision."""
         del attempt
-        if node is None or outcome is None or at < self._since:
+        if by is None or at < self._since:
             return
-        left = node.model.free_cpus(node.free) - _asked(outcome.shape)
-        key, rank = (outcome.reason, _size(outcome.shape)), (left, 0)
+        node, outcome = by
+        left = node.model.free_cpus(node.free) - _asked(shape)
+        key, rank = (outcome.reason, _size(shape)), (left, 0)
         if left >= 0 and self._is_worse(key, rank):
             self._kept[key] = _Kept(rank, at, pod, _copied(node), outcome)
 

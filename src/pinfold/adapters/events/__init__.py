@@ -1,0 +1,1 @@
+"""Files with all events of simulated runs, in CSV or Parquet."""

@@ -1,0 +1,196 @@
+"""A file of events: each run leaves a part, and the parts make the file, whole or not at all.
+
+The parts are in a hidden folder beside the file, so that no other disk gets full, and so that a
+run in another process needs nothing but the name of its part.  They are put together in the order
+of the runs, so the file has the same bytes however many processes there were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Protocol, Self
+
+from msgspec import Struct
+
+from pinfold.linux import durable
+from pinfold.ports.events import EventsError, RunEvent
+
+_FORMS: Final = {
+    ".csv": "pinfold.adapters.events.csv_form",
+    ".parquet": "pinfold.adapters.events.parquet_form",
+}
+_AT_ONCE: Final = 16_384
+"""Events that are written at once; as many are in memory."""
+
+
+class Form(Protocol):
+    """How events are written: a module of this folder."""
+
+    def writer(self, file: BinaryIO) -> Any:  # noqa: ANN401 - what the form's library writes with
+        """What :meth:`write` is given, at the start of a part."""
+
+    def write(self, writer: Any, events: list[RunEvent]) -> None:  # noqa: ANN401 - the same
+        """Write some events."""
+
+    def close(self, writer: Any) -> None:  # noqa: ANN401 - the same
+        """Write what is left."""
+
+    def put_together(self, parts: list[Path], file: BinaryIO) -> None:
+        """Make a file of parts."""
+
+
+def form_of(path: Path) -> Form:
+    """The form that a file's name asks for.
+
+    Raises:
+        EventsError: there is no such form, or the library for it is not installed.
+    """
+    home = _FORMS.get(path.suffix.lower())
+    if home is None:
+        raise EventsError(f"{path}: the name of a file of events ends with .csv or .parquet")
+    try:
+        # pyarrow is an extra, and takes a quarter of a second.
+        form: Any = import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("pinfold"):
+            raise
+        raise EventsError(
+            f"{path}: {error.name} is not installed, which writes Parquet: "
+            "pip install 'pinfold[parquet]', or write a file .csv"
+        ) from None
+    found: Form = form
+    return found
+
+
+class FolderParts(Struct, frozen=True):
+    """Parts in a folder; ``path`` is the file that they make."""
+
+    path: Path
+    folder: Path
+
+    def part(self, number: int) -> PartWriter:
+        """The writer for a run, by its place among all runs, counted from 0."""
+        return PartWriter(self.path, self.folder / f"{number:08d}")
+
+
+class PartWriter:
+    """Writes the events of one run, some at a time.
+
+    Args:
+        path: the file that is made of it, for messages.
+        part: where it is written.
+    """
+
+    def __init__(self, path: Path, part: Path) -> None:
+        self._path = path
+        self._part = part
+        self._form = form_of(path)
+        self._events: list[RunEvent] = []
+
+    def __enter__(self) -> Self:
+        with _told(self._path):
+            self._file = durable.new_name(self._part).open("wb")
+            self._writer = self._form.writer(self._file)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._give_up()
+            return
+        try:
+            with _told(self._path):
+                self._form.write(self._writer, self._events)
+                self._form.close(self._writer)
+                self._file.close()
+                durable.new_name(self._part).replace(self._part)
+        except EventsError:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        # What was not written before is not written now, and nobody asks for it any more.
+        with contextlib.suppress(OSError, ValueError):
+            self._form.close(self._writer)
+        with contextlib.suppress(OSError, ValueError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            durable.new_name(self._part).unlink()
+
+    def add(self, event: RunEvent) -> None:
+        """Take one more."""
+        self._events.append(event)
+        if len(self._events) >= _AT_ONCE:
+            with _told(self._path):
+                self._form.write(self._writer, self._events)
+            self._events.clear()
+
+
+class EventFile:
+    """A file of events to be; ``parts`` goes to the runs.
+
+    Nothing is there, or what was there before, until :meth:`put_together`.
+
+    Args:
+        path: its name ends with ``.csv`` or ``.parquet``.
+
+    Raises:
+        EventsError: of another form, or it cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        form_of(self.path)
+        with _told(self.path):
+            if self.path.is_dir():
+                raise EventsError(f"{self.path}: is a folder; name a file in it")
+            beside, name = self.path.parent, f".{self.path.name}."
+            self.parts = FolderParts(self.path, Path(tempfile.mkdtemp(".parts", name, beside)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self.parts.folder, ignore_errors=True)
+
+    def put_together(self) -> None:
+        """Make the file of all parts that are there, in the order of the runs.
+
+        Raises:
+            EventsError: it cannot be written; what was there before still is.
+        """
+        folder = self.parts.folder
+        with _told(self.path):
+            parts = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
+            new = folder / ".whole"
+            with new.open("wb") as file:
+                form_of(self.path).put_together(parts, file)
+                durable.sync(file)
+            new.replace(self.path)
+            durable.sync_folder(self.path.parent)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EventsError(
+            f"{path}: the events cannot be written: {error.strerror or error}; "
+            "name a file in a folder that can be written, with room for them"
+        ) from None
