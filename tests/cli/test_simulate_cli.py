@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pinfold.cli import main
-from tests.roots import ROOT
+from tests.roots import ROOT, SHARED
 
-SMALL = ROOT / "examples" / "simulation" / "small.yaml"
+EXAMPLES = ROOT / "examples" / "simulation"
+SMALL = EXAMPLES / "small.yaml"
+TRACES = SHARED / "traces"
 
 
 def run(*arguments: object) -> Result:
@@ -116,3 +119,35 @@ def test_the_traces_are_where_the_command_line_says(tmp_path: Path) -> None:
     done = run(file, "--traces", tmp_path)
     assert done.exit_code == 2
     assert "openb_pods.csv" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "stop", "columns"),
+    [("sweep", {"after": "7h"}, 12), ("azure2017", {"after": "25h"}, 4), ("openb", None, 4)],
+)
+def test_the_examples_run(
+    name: str, stop: dict[str, str] | None, columns: int, tmp_path: Path
+) -> None:
+    experiment = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    if "trace" in experiment["spec"]["arrivals"] and not TRACES.exists():
+        pytest.skip("the traces are not here")
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    if stop is not None:
+        experiment["spec"]["stop"] = stop
+    file = tmp_path / "shorter.yaml"
+    file.write_text(yaml.safe_dump(experiment), encoding="utf-8")
+    done = run(file, "--traces", TRACES, "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["runs"]) == columns
+    assert document["notes"] == []
+    for one in document["runs"]:
+        assert one["complete"]
+        assert one["fates"]["placedAt"]["1"] > 20
+        assert one["replayed"]["different"] == 0
+
+
+def test_every_example_is_run() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.yaml")}
+    experiments = {name for name, text in texts.items() if "kind: Experiment" in text}
+    assert experiments == {"small.yaml", "sweep.yaml", "azure2017.yaml", "openb.yaml"}

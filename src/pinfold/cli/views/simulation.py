@@ -105,12 +105,10 @@ class _Table(Struct, frozen=True):
                 figures.append(Figure("-"))
                 continue
             values = [number(run) for run in runs]
-            text = shown(fmean(values))
-            if of is not None:
-                whole = fmean(map(of, runs))
-                text += f" {fmean(values) / whole if whole else 0.0:7.2%}"
+            share = "" if of is None else _share(fmean(values), fmean(map(of, runs)))
             least, most = shown(min(values)), shown(max(values))
-            figures.append(Figure(text, f"{least} to {most}" * (is_main and least != most)))
+            detail = f"{least} to {most}" * (is_main and least != most)
+            figures.append(Figure(shown(fmean(values)), share, detail))
         return FigureRow(label, tuple(figures), level, is_main)
 
     def _pods(self) -> Iterator[FigureRow]:
@@ -197,7 +195,7 @@ class _Table(Struct, frozen=True):
                 figures.append(Figure(f"over {most:g} times"))
             else:
                 detail = f"{min(counts):,} to {max(counts):,}" * (min(counts) != max(counts))
-                figures.append(Figure(_count(fmean(counts)), detail))
+                figures.append(Figure(_count(fmean(counts)), detail=detail))
         return FigureRow("nodes needed", tuple(figures), is_main=True)
 
 
@@ -237,6 +235,10 @@ def _count(number: float) -> str:
 
 def _cpus(number: float) -> str:
     return f"{number:,.0f}" if number >= _MANY_CPUS else f"{number:.1f}"
+
+
+def _share(number: float, of: float) -> str:
+    return f"{number / of if of else 0.0:.2%}"
 
 
 def _bytes(number: float) -> str:

@@ -50,6 +50,7 @@ from pinfold.planning.simulation.specification import (
     Retry,
     RunSpec,
     Scheduling,
+    scaled,
 )
 from pinfold.planning.simulation.synthetic import (
     LifetimeLaw,
@@ -108,11 +109,6 @@ def load_experiment(
     return _Loading(path, experiment, traces).loaded()
 
 
-def times(kinds: Sequence[FleetKind], factor: float) -> tuple[FleetKind, ...]:
-    """A fleet with so many times the nodes of each kind: rounded, and one at least."""
-    return tuple(replace(kind, count=max(1, round(kind.count * factor))) for kind in kinds)
-
-
 class _Opened(Struct, frozen=True):
     """A kind of nodes with all that was read of it."""
 
@@ -168,7 +164,7 @@ class _Loading:
         return RunSpec(
             configuration=point.name,
             config=point.config,
-            kinds=times(_kinds_under(opened, point.config), point.factor),
+            kinds=scaled(_kinds_under(opened, point.config), point.factor),
             arrivals=arrivals,
             guarantee=Guarantee(
                 spec.guaranteed.pods, spec.guaranteed.multiple_of, spec.guaranteed.share

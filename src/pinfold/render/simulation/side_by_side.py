@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.render.terminal import Line, Style, cell_width, clean, pad, print_lines, wrap
+from pinfold.render.terminal import Line, Style, cell_width, clean, clip, pad, print_lines, wrap
 from pinfold.render.text import note_lines, title_lines
 
 _NAME: Final = 24
@@ -21,9 +21,10 @@ _GAP: Final = "  "
 
 
 class Figure(Struct, frozen=True):
-    """A number as it is shown; ``detail`` stands below it."""
+    """A number as it is shown, ``share`` beside it, and ``detail`` below."""
 
-    text: str = ""
+    text: str
+    share: str = ""
     detail: str = ""
 
 
@@ -63,38 +64,44 @@ class SideBySide(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class _Widths(Struct, frozen=True):
+    """Of a column: of all of it, and of the shares at its right."""
+
+    whole: int
+    share: int
+
+
 def render_side_by_side(view: SideBySide, style: Style) -> str:
     """The text, ending in a newline."""
+    rows = [row for section in view.sections for row in section.rows]
+    longest = max((cell_width(row.label) + 2 * row.level for row in rows), default=0)
+    label = min(longest, _LABEL, max(style.width // 2, 8))
+    most = max(style.width - label - len(_GAP), 2)
+    columns = [_widths(column, rows, at, most) for at, column in enumerate(view.columns)]
     lines: list[Line] = [*title_lines(view.title, view.subtitle, style), []]
-    label, widths = _widths(view, style)
-    for places in _blocks(widths, style.width - label):
-        lines += [*_head(view, places, label, widths), *_rows(view, places, label, widths), []]
+    for places in _blocks(columns, style.width - label):
+        lines += [*_head(view, places, label, columns), *_rows(view, places, label, columns), []]
     if view.notes:
         lines += [*note_lines(view.notes, style), []]
     lines.pop()
     return print_lines(lines, style)
 
 
-def _widths(view: SideBySide, style: Style) -> tuple[int, list[int]]:
-    """The width of the labels, and of each column."""
-    rows = [row for section in view.sections for row in section.rows]
-    longest = max((cell_width(row.label) + 2 * row.level for row in rows), default=0)
-    label = min(longest, _LABEL, max(style.width // 2, 8))
-    widths = []
-    for place, column in enumerate(view.columns):
-        figures = [row.figures[place] for row in rows]
-        texts = [text for figure in figures for text in (figure.text, figure.detail)]
-        name = max(min(cell_width(clean(text)), _NAME) for text in (column.name, column.remark))
-        widest = max((cell_width(text) for text in texts), default=0)
-        widths.append(min(max(widest, name, 8), max(style.width - label - len(_GAP), 2)))
-    return label, widths
+def _widths(column: Column, rows: Sequence[FigureRow], place: int, most: int) -> _Widths:
+    figures = [row.figures[place] for row in rows]
+    share = max((cell_width(figure.share) for figure in figures), default=0)
+    number = max((cell_width(figure.text) for figure in figures), default=0)
+    detail = max((cell_width(figure.detail) for figure in figures), default=0)
+    name = max(min(cell_width(clean(text)), _NAME) for text in (column.name, column.remark))
+    return _Widths(min(max(number + share + bool(share), detail, name), most), share)
 
 
-def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
+def _blocks(columns: Sequence[_Widths], room: int) -> Iterator[list[int]]:
     """Places of the columns that stand beside each other."""
     block: list[int] = []
     used = 0
-    for place, width in enumerate(widths):
+    for place, column in enumerate(columns):
+        width = column.whole
         if block and used + len(_GAP) + width > room:
             yield block
             block, used = [], 0
@@ -104,15 +111,17 @@ def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
         yield block
 
 
-def _head(view: SideBySide, places: list[int], label: int, widths: list[int]) -> Iterator[Line]:
-    texts = [_name_lines(view.columns[place], widths[place]) for place in places]
+def _head(
+    view: SideBySide, places: list[int], label: int, columns: Sequence[_Widths]
+) -> Iterator[Line]:
+    texts = [_name_lines(view.columns[place], columns[place].whole) for place in places]
     deepest = max(len(lines) for lines in texts)
     # The last line of each name is just above its figures.
     raised = [[("", "")] * (deepest - len(lines)) + lines for lines in texts]
     for spans in zip(*raised, strict=True):
         line: Line = [(" " * label, "")]
         for place, (text, kind) in zip(places, spans, strict=True):
-            line += [(_GAP, ""), (_right(text, widths[place]), kind)]
+            line += [(_GAP, ""), (_right(text, columns[place].whole), kind)]
         yield line
 
 
@@ -123,31 +132,42 @@ def _name_lines(column: Column, width: int) -> list[tuple[str, str]]:
     return lines
 
 
-def _rows(view: SideBySide, places: list[int], label: int, widths: list[int]) -> Iterator[Line]:
+def _rows(
+    view: SideBySide, places: list[int], label: int, columns: Sequence[_Widths]
+) -> Iterator[Line]:
+    width = label + sum(len(_GAP) + columns[place].whole for place in places)
     for number, section in enumerate(view.sections):
         yield from [[]] * (number > 0)
-        for text in wrap(clean(section.title), max(label + sum(widths), 8)):
+        for text in wrap(clean(section.title), width):
             yield [(text, "key")]
         for row in section.rows:
-            yield from _row(row, places, label, widths)
+            yield from _row(row, places, label, columns)
 
 
-def _row(row: FigureRow, places: list[int], label: int, widths: list[int]) -> Iterator[Line]:
+def _row(
+    row: FigureRow, places: list[int], label: int, columns: Sequence[_Widths]
+) -> Iterator[Line]:
+    """Its figures beside the first line of the label, their details beside the second."""
+    kind = "bold" if row.is_main else ""
     indent = "  " * row.level
     labels = wrap(clean(row.label), label - len(indent), after="/-")
-    figures = [row.figures[place] for place in places]
-    has_details = any(figure.detail for figure in figures)
-    below: Sequence[str]
-    for at, (name, text) in enumerate(
-        zip_longest(labels, ("text", "detail") if has_details else ("text",))
-    ):
-        below = [getattr(figure, text) if text else "" for figure in figures]
-        kind = "dim" if at else "bold" if row.is_main else ""
-        line: Line = [(pad(indent + (name or ""), label), "bold" if row.is_main else "")]
-        for place, shown in zip(places, below, strict=True):
-            line += [(_GAP, ""), (_right(shown, widths[place]), kind)]
+    figures: list[Line] = [
+        [(_number(row.figures[place], columns[place]), kind) for place in places],
+        [(_right(row.figures[place].detail, columns[place].whole), "dim") for place in places],
+    ]
+    if not any(row.figures[place].detail for place in places):
+        figures.pop()
+    for name, shown in zip_longest(labels, figures):
+        line: Line = [(pad(indent + (name or ""), label), kind)]
+        for span in shown or ():
+            line += [(_GAP, ""), span]
         yield line
 
 
+def _number(figure: Figure, column: _Widths) -> str:
+    share = f" {_right(figure.share, column.share)}" if column.share else ""
+    return _right(figure.text + share, column.whole)
+
+
 def _right(text: str, width: int) -> str:
-    return " " * max(width - cell_width(text), 0) + text
+    return " " * max(width - cell_width(text), 0) + clip(text, width)
