@@ -141,7 +141,7 @@ def test_a_sweep_is_a_grid_whose_points_are_named_by_what_differs(tmp_path: Path
         "own, full-pcpus-only=false, topologyManagerPolicy=restricted, nodes x1",
     )
     last = loaded.specs[-1]
-    assert last.kinds[0].count == 4
+    assert last.kinds[0].count == 5
     assert last.config.cpu_manager_policy_options == {"full-pcpus-only": "true"}
     assert last.config.topology_manager_policy == "restricted"
 
