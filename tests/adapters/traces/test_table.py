@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.adapters.traces import table
+from pinfold.adapters.traces.files import numbered_lines
 from pinfold.adapters.traces.table import ArrivalTable
 from pinfold.core.pod.pod import QOSClass
 from pinfold.ports.arrivals import Arrival, ArrivalSource, PodSize, TraceError
@@ -140,7 +141,10 @@ def test_what_is_damaged_is_told_with_its_line(tmp_path: Path, row: str, message
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("", r"no column at; the first line is a header such as at,lifetime,cpu,memory\[,qos\]"),
+        (
+            "",
+            r"no column at; .* such as at,lifetime,cpu,memory\[,qos\]\[,devices\]\[,count\]$",
+        ),
         ("at;lifetime;cpu;memory", "no column at; the first line"),
         ("at,lifetime,cpu,memory,device", "unknown column 'device'; did you mean devices?"),
         ("at,lifetime,cpu,memory,x\x1b", r"unknown column 'x\\x1b'; the columns are at,lifetime"),
@@ -158,6 +162,16 @@ def test_what_is_no_text_is_told(tmp_path: Path) -> None:
         read(tmp_path, b"at,lifetime,cpu,memory\n\xff,1,1,1\n")
     with pytest.raises(TraceError, match="line 1: more text than a trace has"):
         read(tmp_path, b"a" * (2**20 + 1))
+
+
+def test_a_file_has_an_end_as_well_as_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "packed"
+    file.write_bytes(gzip.compress(b"12\n34\n"))
+    assert list(numbered_lines(file, 6)) == [(1, "12"), (2, "34")]
+    with pytest.raises(TraceError, match="line 2: more text than a trace has"):
+        list(numbered_lines(file, 5))
+    file.write_bytes(b"a" * 2**20)
+    assert len(next(numbered_lines(file))[1]) == 2**20
 
 
 def test_a_file_that_nobody_can_read_is_told(tmp_path: Path) -> None:
