@@ -71,9 +71,11 @@ class Fit(Record, frozen=True, kw_only=True, rename="camel"):
     cpus: Count
     """The CPUs that the pod asks for, Guaranteed."""
     free_cpus: Count
-    """Those of the sample, over all moments that were looked at."""
+    """Those that nobody owns and somebody could, of all nodes that were looked at: at most 100,
+    drawn from the seed, at each of 24 moments; at one moment no more of them than those for which
+    1000 answers of a kubelet had to be worked out."""
     usable_cpus: Count
-    """Those that pods of this size could still be given, one after the other."""
+    """Those that pods of this size would be given, one after the other until one is refused."""
 
 
 class Moves(Record, frozen=True, kw_only=True, rename="camel"):

@@ -22,6 +22,7 @@ from pinfold.admission.capacity import PODS
 from pinfold.core.pod.pod import CPU, MEMORY
 from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.figures import Counts, Gauges, Series
+from pinfold.planning.simulation.fitting import Fitting, Period
 from pinfold.planning.simulation.fleet import FleetNode, NodeModel, RefusedBy
 from pinfold.planning.simulation.moving import Moves, Moving
 from pinfold.planning.simulation.outcome import Outcome
@@ -129,6 +130,15 @@ class Engine:
         at = self.arrivals.at
         self.until = self.arrivals.until
         self.series = Series(self.until)
+        self._counted_from = len(at)
+        for pod, moment in enumerate(at):
+            if moment >= spec.warm_up:
+                self._counted_from = pod
+                break
+        # A run that is interrupted has looked less often.
+        shapes, period = self.arrivals.shapes, Period(spec.warm_up, self.until)
+        each = [shapes[number] for number in self.arrivals.shape[self._counted_from :]]
+        self._fitting = Fitting(self.nodes, each, period, spec.seed)
         self._ends: list[tuple[float, int, int]] = []
         self._again: deque[tuple[float, int, int]] = deque()
         dynamic = spec.config.dynamic
@@ -138,11 +148,6 @@ class Engine:
             else Moving(dynamic, self.nodes, lambda: self.gauges.now, self._moved)
         )
         self._decisions = 0
-        self._counted_from = len(at)
-        for pod, moment in enumerate(at):
-            if moment >= spec.warm_up:
-                self._counted_from = pod
-                break
 
     def _scheduler(self) -> tuple[NodeIndex, list[Want]]:
         shapes, spec = self.arrivals.shapes, self.spec
@@ -184,6 +189,8 @@ class Engine:
                 break
             if moment > self.series.due:
                 self.series.note_before(moment, self.gauges)
+            if moment > self._fitting.due:
+                self._fitting.look_before(moment)
             self.gauges.advance(moment)
             if over <= moment:
                 _, ended, node = heappop(ends)
@@ -207,6 +214,7 @@ class Engine:
                     return False
         self.gauges.advance(self.until)
         self.series.note_before(inf, self.gauges)
+        self._fitting.look_before(inf)
         return True
 
     def _try(self, at: float, pod: int, attempt: int) -> None:
@@ -332,7 +340,7 @@ class Engine:
             fates=counts.fates(),
             averages=self.gauges.averages(),
             spread=counts.spread(),
-            fits=(),
+            fits=self._fitting.found(),
             moves=counts.moves(),
             replayed=counts.replays(),
             series=self.series.columns,

@@ -8,6 +8,7 @@ planner's own :func:`~pinfold.admission.admission.decide`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -100,6 +101,12 @@ class FleetNode:
                 self.devices = self.devices.without(uid)
             self.rest = self.model.rest_of(self.memory, self.devices)
         return outcome
+
+    def copied(self) -> FleetNode:
+        """Another node that is as this one is now, to try things on."""
+        other = copy(self)
+        other.pods = dict(self.pods)
+        return other
 
     def move(self, pod: int, claim: int) -> None:
         """Have a pod run on other CPUs (a bitmask); several may move one after the other."""

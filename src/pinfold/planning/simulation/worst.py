@@ -12,7 +12,6 @@ after the other, each with its worst, so that a table does not tell the same twe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from itertools import islice, zip_longest
 from typing import Final
 
@@ -69,7 +68,7 @@ class WorstDecisions:
         rank = outcome.beyond[level], node.model.free_cpus(node.free | outcome.claim)
         key = BEYOND[level], _size(outcome.shape)
         if self._is_worse(key, rank):
-            before = _copied(node)
+            before = node.copied()
             before.give(pod)
             self._kept[key] = _Kept(rank, at, pod, before, outcome)
 
@@ -84,7 +83,7 @@ class WorstDecisions:
         left = node.model.free_cpus(node.free) - _asked(shape)
         key, rank = (outcome.reason, _size(shape)), (left, 0)
         if left >= 0 and self._is_worse(key, rank):
-            self._kept[key] = _Kept(rank, at, pod, _copied(node), outcome)
+            self._kept[key] = _Kept(rank, at, pod, node.copied(), outcome)
 
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
         """See :class:`~.engine.Observer`."""
@@ -119,12 +118,6 @@ def _order(item: tuple[_Key, _Kept]) -> tuple[object, ...]:
     (kind, _), kept = item
     place = BEYOND.index(kind) if kind in BEYOND else -1
     return place, kind, tuple(-one for one in kept.rank), kept.at, kept.pod
-
-
-def _copied(node: FleetNode) -> FleetNode:
-    other = copy(node)
-    other.pods = dict(node.pods)
-    return other
 
 
 def _size(shape: PodShape) -> _Size:
