@@ -151,3 +151,25 @@ def test_every_example_is_run() -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.yaml")}
     experiments = {name for name, text in texts.items() if "kind: Experiment" in text}
     assert experiments == {"small.yaml", "sweep.yaml", "azure2017.yaml", "openb.yaml"}
+
+
+def test_a_report_and_its_pictures_are_written_beside_what_is_printed(tmp_path: Path) -> None:
+    page, folder = tmp_path / "report.html", tmp_path / "pictures"
+    done = run(_shorter(tmp_path), "--report", page, "--svg", folder, "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["kind"] == "Simulation"
+    assert "a small fleet" in page.read_text(encoding="utf-8")
+    assert [path.suffix for path in folder.iterdir()].count(".svg") >= 3
+
+
+def test_where_a_report_cannot_be_written_nothing_is_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for words, told in (
+        (["--report", tmp_path], "is a folder; name a file in it"),
+        (["--report", tmp_path / "no" / "report.html"], f"there is no folder {tmp_path / 'no'}"),
+        (["--svg", tmp_path / "file"], "is no folder"),
+        (["--report", "a.html", "--show-node", "node-0"], "--show-node is no part of a report"),
+    ):
+        done = run(SMALL, *words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert told in done.stderr

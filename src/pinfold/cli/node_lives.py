@@ -81,7 +81,7 @@ def check_life_options(
     show_node: str | None,
     moments: Sequence[float],
     configurations: Sequence[str],
-    svg: str | None,
+    report: str | None,
     output: str,
 ) -> None:
     """See that they fit together.
@@ -89,13 +89,15 @@ def check_life_options(
     Raises:
         click.UsageError: they do not.
     """
-    for option, value in (("--at", moments), ("--configuration", configurations), ("--svg", svg)):
+    for option, value in (("--at", moments), ("--configuration", configurations)):
         if value and show_node is None:
             raise click.UsageError(
                 f"{option} is for the life of a node: give --show-node NAME, too"
             )
     if show_node is not None and output != "text":
         raise click.UsageError("--show-node prints pictures: leave -o away, or --show-node")
+    if show_node is not None and report is not None:
+        raise click.UsageError("--show-node is no part of a report: leave one of both away")
 
 
 def show_lives(  # noqa: PLR0913 - what the options say

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import Struct
+
 from pinfold.cli.output import InputError, input_errors
 from pinfold.cli.views.report.view import report_view
 from pinfold.documents.simulation.results import Simulation
@@ -20,6 +22,37 @@ except ModuleNotFoundError as missing:
         f"a report needs {missing.name}; install pinfold with its extra: pip install "
         "'pinfold[report]'"
     ) from None
+
+
+class ReportFiles(Struct, frozen=True):
+    """What was asked for: the page, a folder of pictures, or both.
+
+    Raises:
+        InputError: they cannot be written there, which is told before a long run.
+    """
+
+    page: str | None
+    pictures: str | None
+
+    def __post_init__(self) -> None:
+        """See that there are places for them."""
+        if self.page is not None:
+            path = Path(self.page)
+            if path.is_dir():
+                raise InputError(f"--report {path}: is a folder; name a file in it")
+            if not path.absolute().parent.is_dir():
+                raise InputError(f"--report {path}: there is no folder {path.absolute().parent}")
+        if self.pictures is not None:
+            folder = Path(self.pictures)
+            if folder.exists() and not folder.is_dir():
+                raise InputError(f"--svg {folder}: is no folder")
+
+    def write(self, simulation: Simulation) -> None:
+        """Write them; raises InputError."""
+        if self.page is not None:
+            write_report(simulation, Path(self.page))
+        if self.pictures is not None:
+            write_pictures(simulation, Path(self.pictures))
 
 
 def write_report(simulation: Simulation, path: Path) -> None:

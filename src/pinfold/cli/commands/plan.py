@@ -32,6 +32,7 @@ from pinfold.planning.compare import compare_document
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.resource_notes import unknown_resources
+from pinfold.render.svg import render_plan_svg
 from pinfold.render.text import render_plan
 
 _OWN_RESIZES: Final = (
@@ -137,8 +138,6 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     else:
         view = plan_view(document, planned_on(placed))
         if output == "svg":
-            from pinfold.render.svg import render_plan_svg  # noqa: PLC0415 - 0.5 ms
-
             print_text(render_plan_svg(view))
         else:
             print_text(render_plan(view, style(color)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from pinfold.cli.node_lives import check_life_options, life_options, show_lives
@@ -20,6 +22,9 @@ from pinfold.planning.simulation.running import run_here
 from pinfold.ports.arrivals import TraceError
 from pinfold.render.simulation.side_by_side import render_side_by_side
 
+if TYPE_CHECKING:
+    from pinfold.cli.report_files import ReportFiles
+
 
 @click.command()
 @click.argument("file", metavar="FILE")
@@ -36,10 +41,18 @@ from pinfold.render.simulation.side_by_side import render_side_by_side
     metavar="N",
     help="In place of the seeds of FILE; may be given several times.",
 )
-@life_options
 @click.option(
-    "--svg", metavar="FOLDER", help="With --show-node: write the pictures there as SVG, too."
+    "--report",
+    metavar="FILE.html",
+    help="Write a page with plots, too, which needs nothing else (extra report).",
 )
+@click.option(
+    "--svg",
+    metavar="FOLDER",
+    help="Write the plots there, too, each as an SVG (extra report); with --show-node the pictures "
+    "of the node.",
+)
+@life_options
 @output_option("text", "json")
 @color_option
 def simulate(  # noqa: PLR0913 - the options
@@ -47,10 +60,11 @@ def simulate(  # noqa: PLR0913 - the options
     file: str,
     traces: str | None,
     seeds: tuple[int, ...],
+    report: str | None,
+    svg: str | None,
     show_node: str | None,
     moments: list[float],
     configurations: tuple[str, ...],
-    svg: str | None,
     output: str,
     color: bool | None,
 ) -> None:
@@ -59,7 +73,8 @@ def simulate(  # noqa: PLR0913 - the options
     FILE is of kind Experiment: nodes, kubelet configurations to compare, and the pods that arrive.
     Every decision is the one that plan shows.
     """
-    check_life_options(show_node, moments, configurations, svg, output)
+    check_life_options(show_node, moments, configurations, report, output)
+    files = None if show_node is not None else _report_files(report, svg)
     with input_errors(ConfigError):
         loaded = load_experiment(file, traces=traces, seeds=tuple(dict.fromkeys(seeds)))
     if show_node is not None:
@@ -74,7 +89,17 @@ def simulate(  # noqa: PLR0913 - the options
         return
     with input_errors(TraceError):
         document = run_here(loaded)
+    if files is not None:
+        files.write(document)
     if output == "json":
         print_json(document)
         return
     print_text(render_side_by_side(simulation_view(document), style(color)))
+
+
+def _report_files(page: str | None, pictures: str | None) -> ReportFiles | None:
+    if page is None and pictures is None:
+        return None
+    from pinfold.cli.report_files import ReportFiles  # noqa: PLC0415 - 130 ms: few ask for one
+
+    return ReportFiles(page, pictures)
