@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -13,6 +15,7 @@ from playwright.sync_api import Browser
 from pinfold.cli.report_files import write_pictures, write_report
 from pinfold.cli.views.report.view import report_view
 from pinfold.documents.simulation.results import Simulation
+from tests.roots import ROOT
 from tests.scenes.chromium import chromium, needs_chromium, shown
 from tests.scenes.simulation_results import (
     HOSTILE_NAMES,
@@ -24,6 +27,8 @@ from tests.scenes.simulation_results import (
 )
 
 pytestmark = needs_chromium
+
+PINFOLD = (sys.executable, "-m", "pinfold")
 
 TWENTY = tuple(f"{LONG_NAMES[place % len(LONG_NAMES)]} {place}" for place in range(20))
 KINDS = {
@@ -42,6 +47,29 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
         yield browser
+
+
+def test_what_the_command_writes_is_such_a_page(browser: Browser, tmp_path: Path) -> None:
+    """An experiment of the examples, for some hours, from the command line to the reader."""
+    example = (ROOT / "examples" / "simulation" / "small.yaml").read_text(encoding="utf-8")
+    assert "after: 4d" in example
+    file = tmp_path / "experiment.yaml"
+    file.write_text(example.replace("after: 4d", "after: 14h"), encoding="utf-8")
+    report, pictures = tmp_path / "report.html", tmp_path / "pictures"
+    done = subprocess.run(
+        [*PINFOLD, "simulate", file, "--report", report, "--svg", pictures],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with shown(browser, report) as seen:
+        assert seen.told == []
+        assert seen.page.locator("h1").inner_text() == "a small fleet"
+        assert seen.page.locator("#answer li").count() == 3
+        plots = seen.page.locator("figure").evaluate_all("all => all.map(one => one.id)")
+    assert {path.stem for path in pictures.glob("*.svg")} == set(plots)
+    assert {"rejected-by-reason", "time-running-pods", "cpus"} <= set(plots)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The files of a report: the page, and its plots as pictures.
 
-The libraries that draw are an extra.  They take 100 ms and more to load, so this module is loaded
-when a report is asked for.
+The libraries that draw are an extra, and take 170 ms to load, so this module is loaded when a
+report is asked for.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pinfold.cli.views.report.view import report_view
 from pinfold.render.report.drawing import NARROW, WIDE, inline, picture
-from pinfold.render.report.specification import DASHES, SHAPES, elided, labels, specification
+from pinfold.render.report.specification import DASHES, SHAPES, labels, specification
+from pinfold.render.report.texts import elided, isolated, safe
 from pinfold.render.report.view import (
     Bar,
     BarChart,
@@ -23,7 +24,7 @@ from pinfold.render.report.view import (
     LineChart,
     Table,
 )
-from pinfold.render.terminal import clean
+from pinfold.render.svg_canvas import text_width
 from tests.scenes.simulation_results import HOSTILE_NAMES, simulation
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -100,7 +101,7 @@ def test_the_same_data_make_the_same_bytes() -> None:
 
 def test_every_name_is_drawn_as_text_whatever_it_holds() -> None:
     drawn = parsed(picture(figure(lines(*HOSTILE_NAMES), HOSTILE_NAMES[0], HOSTILE_NAMES[4])))
-    assert {elided(clean(name), 74) for name in HOSTILE_NAMES} <= set(texts(drawn))
+    assert {elided(isolated(name), 490, 12) for name in HOSTILE_NAMES} <= set(texts(drawn))
     known = {"svg", "g", "path", "text", "tspan", "rect", "line", "title", "desc", "style", "defs"}
     known |= {"clipPath"}
     assert {element.tag.removeprefix(SVG) for element in drawn.iter()} <= known
@@ -136,12 +137,19 @@ def test_each_bar_has_its_value_in_words_and_its_parts_in_order() -> None:
 NAMES = st.lists(st.text(max_size=100), min_size=1, max_size=30)
 
 
-@given(NAMES, st.integers(12, 100))
-def test_labels_are_short_enough_and_each_is_there_once(names: list[str], columns: int) -> None:
-    found = labels(names, columns)
+@given(NAMES, st.integers(100, 600))
+def test_labels_are_narrow_enough_and_each_is_there_once(names: list[str], width: int) -> None:
+    found = labels(names, width)
     assert len(found) == len(names)
     assert len(set(found)) == len(found)
-    assert all(len(label) <= columns for label in found)
+    assert all(text_width(label, 12) <= width for label in found)
+
+
+def test_a_name_from_right_to_left_turns_nothing_but_itself() -> None:
+    name = "\u05e9\u05dc\u05d5\u05dd"
+    assert safe(f"{isolated(name)}: 3 pods") == f"\u2068{name}\u2069: 3 pods"
+    assert isolated("plain") == "plain"
+    assert isolated("\u202eturned") == "\ufffdturned"
 
 
 @settings(max_examples=25, deadline=None)

@@ -16,9 +16,9 @@ from defusedxml.ElementTree import fromstring
 
 from pinfold.render.report.colours import declarations, variables
 from pinfold.render.report.specification import specification
+from pinfold.render.report.texts import safe
 from pinfold.render.report.view import Figure
 from pinfold.render.svg_canvas import SANS, wrap_text
-from pinfold.render.terminal import clean
 
 WIDE: Final = 560
 NARROW: Final = 340
@@ -33,7 +33,7 @@ _UNUSED: Final = ("pointer-events", "aria-hidden", "role", "aria-roledescription
 
 def picture(figure: Figure) -> str:
     """A plot that stands alone, with its title, in both schemes."""
-    words = [figure.title, *wrap_text(clean(figure.says), 12, WIDE - 40)]
+    words = [figure.title, *wrap_text(safe(figure.says), 12, WIDE - 40)]
     return _named(_drawn(figure, WIDE, words), figure, figure.name, alone=True)
 
 
@@ -67,7 +67,7 @@ def _named(drawn: Element, figure: Figure, prefix: str, *, alone: bool) -> str:
     words = []
     for kind, text in (("title", figure.title), ("desc", figure.says)):
         element = Element(f"{{{_SVG}}}{kind}", {"id": f"{prefix}-{kind}"})
-        element.text = clean(text)
+        element.text = safe(text)
         words.append(element)
     if alone:
         style = Element(f"{{{_SVG}}}style")

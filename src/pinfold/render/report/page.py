@@ -16,8 +16,8 @@ from markupsafe import Markup
 
 from pinfold.render.report.colours import declarations
 from pinfold.render.report.drawing import NARROW, WIDE, inline
+from pinfold.render.report.texts import safe
 from pinfold.render.report.view import Block, Figure, Report
-from pinfold.render.terminal import clean
 
 
 def page(report: Report) -> str:
@@ -56,4 +56,4 @@ def _part(name: str) -> str:
 
 
 def _finalize(value: Any) -> Any:  # noqa: ANN401 - whatever a template prints
-    return clean(value) if type(value) is str else value
+    return safe(value) if type(value) is str else value

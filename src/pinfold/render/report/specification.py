@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pinfold.render.report.colours import series, step
+from pinfold.render.report.texts import elided, isolated, safe
 from pinfold.render.report.view import BarChart, Chart, LineChart
 from pinfold.render.svg_canvas import SANS, text_width
-from pinfold.render.terminal import clean
 
 Spec = dict[str, Any]
 
@@ -29,6 +29,8 @@ DASHES: Final = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3])
 """The colours and shapes of all dashes are those of the lines eight before."""
 
 _FONT: Final = 12
+_SYMBOL: Final = 70
+"""Pixels beside a name in a legend."""
 _PLOT_HEIGHT: Final = 240
 _BAR_STEP: Final = 42
 _MARKERS: Final = 7
@@ -54,32 +56,21 @@ def specification(chart: Chart, width: int, title: Sequence[str] = ()) -> Spec:
     }
     if title:
         head, *rest = title
-        spec["title"] = {"text": clean(head), "subtitle": [clean(line) for line in rest]}
+        spec["title"] = {"text": safe(head), "subtitle": [safe(line) for line in rest]}
     return spec
 
 
-def labels(names: Sequence[str], columns: int) -> list[str]:
-    """The names for a picture: none too long, each only once; numbered where some are alike."""
-    short = [elided(clean(name), columns) for name in names]
+def labels(names: Sequence[str], width: float) -> list[str]:
+    """The names for a picture: none too wide, each only once; numbered where some are alike."""
+    short = [elided(isolated(name), width, _FONT) for name in names]
     if len(set(short)) == len(short):
         return short
-    digits = len(str(len(names)))
+    numbers = [f"{number}. " for number, _ in enumerate(names, start=1)]
+    room = width - max(text_width(number, _FONT) for number in numbers)
     return [
-        f"{number}  {elided(clean(name), columns - digits - 2)}"
-        for number, name in enumerate(names, start=1)
+        number + elided(isolated(name), room, _FONT)
+        for number, name in zip(numbers, names, strict=True)
     ]
-
-
-def elided(text: str, columns: int) -> str:
-    """``text`` without its middle, if it is too long: names often differ at their ends."""
-    if len(text) <= columns:
-        return text
-    tail = max((columns - 1) // 2, 1)
-    return f"{text[: max(columns - 1 - tail, 1)]}…{text[-tail:]}"
-
-
-def _columns(width: int) -> int:
-    return int((width - 60) / (_FONT * 0.56))
 
 
 def _config() -> Spec:
@@ -97,7 +88,7 @@ def _config() -> Spec:
     }
     legend = {
         "orient": "top",
-        "direction": "vertical",
+        "direction": "horizontal",
         "title": None,
         "labelColor": "var(--ink)",
         "labelFontSize": _FONT,
@@ -107,7 +98,7 @@ def _config() -> Spec:
         "symbolOpacity": 1,
         "rowPadding": 4,
         "columnPadding": 16,
-        "offset": 10,
+        "offset": 14,
     }
     title = {
         "anchor": "start",
@@ -137,7 +128,7 @@ def _legend(names: Sequence[str], width: int) -> Spec:
 
 
 def _lines(chart: LineChart, width: int, *, alone: bool) -> Spec:
-    names = labels(chart.keys, _columns(width))
+    names = labels(chart.keys, width - _SYMBOL)
     if chart.numbered and not alone:
         names = [str(number) for number, _ in enumerate(names, start=1)]
     used = sorted({line.key for line in chart.lines})
@@ -207,7 +198,8 @@ def _lines(chart: LineChart, width: int, *, alone: bool) -> Spec:
         }
     )
     if chart.at is not None:
-        layers += _moment(chart.at)
+        last = max((x for line in chart.lines for x, _ in line.points), default=0.0)
+        layers += _moment(chart.at, "left" if chart.at[0] < last / 2 else "right")
     return {"height": _PLOT_HEIGHT, "data": {"values": shown}, "layer": layers}
 
 
@@ -235,7 +227,7 @@ def _x_axis(chart: LineChart, width: int) -> Spec:
     }
 
 
-def _moment(at: tuple[float, str]) -> list[Spec]:
+def _moment(at: tuple[float, str], align: str) -> list[Spec]:
     place, words = at
     data = {"values": [{"x": place, "words": words}]}
     x = {"field": "x", "type": "quantitative"}
@@ -249,9 +241,9 @@ def _moment(at: tuple[float, str]) -> list[Spec]:
             "data": data,
             "mark": {
                 "type": "text",
-                "align": "left",
-                "baseline": "top",
-                "dx": 5,
+                "align": align,
+                "baseline": "bottom",
+                "dy": -2,
                 "y": 0,
                 "fontSize": 11,
                 "color": "var(--dim)",
@@ -262,12 +254,11 @@ def _moment(at: tuple[float, str]) -> list[Spec]:
 
 
 def _bars(chart: BarChart, width: int) -> Spec:
-    names = labels([bar.name for bar in chart.bars], _columns(width))
-    rows = [
-        elided(f"{name}: {clean(bar.says)}", _columns(width) + 8)
-        for name, bar in zip(names, chart.bars, strict=True)
-    ]
-    parts = labels(chart.parts, _columns(width))
+    says = [safe(bar.says) for bar in chart.bars]
+    room = width - 30 - max((text_width(f": {words}", _FONT) for words in says), default=0)
+    names = labels([bar.name for bar in chart.bars], max(room, width / 3))
+    rows = [f"{name}: {words}" for name, words in zip(names, says, strict=True)]
+    parts = labels(chart.parts, width - _SYMBOL)
     shown = [
         {"row": row, "part": part, "number": number, "value": value}
         for row, bar in zip(rows, chart.bars, strict=True)
@@ -331,12 +322,11 @@ def _bars(chart: BarChart, width: int) -> Spec:
             "x2": {"field": "high"},
             "y": y,
         }
-        for ink, thick in (("var(--bg)", 5), ("var(--ink)", 2)):
-            layers.append(
-                {
-                    "data": {"values": ranges},
-                    "mark": {"type": "rule", "yOffset": 9, "strokeWidth": thick, "color": ink},
-                    "encoding": between,
-                }
-            )
+        layers.append(
+            {
+                "data": {"values": ranges},
+                "mark": {"type": "rule", "yOffset": 19, "strokeWidth": 2, "color": "var(--ink)"},
+                "encoding": between,
+            }
+        )
     return {"height": {"step": _BAR_STEP}, "data": {"values": shown}, "layer": layers}

@@ -34,7 +34,7 @@ def answer(simulation: Simulation, compared: Sequence[Configuration]) -> Section
     if len(compared) > _MOST_SENTENCES and ran:
         fewest = min(ran, key=lambda one: one.over(rejected_share).mean)
         most = max(ran, key=lambda one: one.over(rejected_share).mean)
-        blocks.append(Text("Of all configurations, the first, the best and the worst are these:"))
+        blocks.append(Text("The first, and those that reject the fewest and the most pods:"))
         extremes = dict.fromkeys((ran[0].index, fewest.index, most.index))
         blocks.append(Points(tuple(sentences[index] for index in extremes)))
         lines = tuple(f"{one.strong} {one.text}" for one in sentences.values())
@@ -52,7 +52,7 @@ _MOST_SENTENCES = 6
 _MOST_COLUMNS = 4
 _MOST_REPEATED = 24
 _NOT_ASKED = Text(
-    "How many more nodes each of them would take was not asked: nodesNeeded of the experiment does."
+    "How many more nodes each of them would take was not asked; nodesNeeded in the experiment asks."
 )
 
 
@@ -68,7 +68,7 @@ def _rejected(one: Configuration, first: Configuration | None) -> str:
     between = f"({percent(share.mean)}; {low} to {high} over {len(one.runs)} seeds)"
     if low == high:
         between = f"({low} with each of {len(one.runs)} seeds)" if several else f"({low})"
-    count = f"{'about ' * several}{round(rejected.mean):,}"
+    count = f"{'about ' * several}{number(rejected.mean)}"
     text = f"rejects {count} of {round(arrived.mean):,} pods {between}"
     if first is not None and first is not one and first.runs:
         text += _against(share.mean - first.over(rejected_share).mean, first.title)

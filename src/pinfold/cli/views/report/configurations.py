@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from pinfold.documents.simulation.results import Run, Simulation
+from pinfold.render.report.texts import isolated
 
 _MOST_PLAIN = 8
 _SPACE = "\N{NO-BREAK SPACE}"
@@ -61,7 +62,12 @@ def configurations(simulation: Simulation) -> tuple[Configuration, ...]:
         by_name.setdefault(run.configuration, []).append(run)
     many = is_many(len(by_name))
     return tuple(
-        Configuration(index, name, f"{index + 1}. {name}" if many else name, tuple(runs))
+        Configuration(
+            index,
+            name,
+            f"{index + 1}. {isolated(name)}" if many else isolated(name),
+            tuple(runs),
+        )
         for index, (name, runs) in enumerate(by_name.items())
     )
 

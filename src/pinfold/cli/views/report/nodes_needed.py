@@ -37,7 +37,8 @@ def nodes_needed(simulation: Simulation, compared: Sequence[Configuration]) -> t
         return ()
     found = tuple(simulation.needed)
     blocks: list[Block] = []
-    unreached = sorted({one.configuration for one in found if one.factor is None})
+    without = {one.configuration for one in found if one.factor is None}
+    unreached = [one.title for one in compared if one.name in without]
     if unreached:
         words = "The most nodes that were tried were not enough with some seed for: "
         blocks.append(Text(words + ", ".join(unreached) + "."))

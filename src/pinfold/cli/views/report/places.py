@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pinfold.cli.views.report.configurations import (
@@ -30,16 +30,24 @@ from pinfold.render.report.view import (
 
 _NAME: Final = Column("Configuration", numeric=False)
 _MOST_GROUPS: Final = 4
-_GROUPS: Final[tuple[tuple[str, str, Callable[[Spread], Mapping[str, int]]], ...]] = (
-    ("numa-nodes", "NUMA nodes", lambda spread: spread.numa_nodes),
-    ("sockets", "sockets", lambda spread: spread.sockets),
-    ("caches", "L3 caches", lambda spread: spread.caches),
+_Counts = Callable[[Spread], Mapping[str, int]]
+
+_GROUPS: Final[tuple[tuple[str, _Counts], ...]] = (
+    ("NUMA nodes", lambda spread: spread.numa_nodes),
+    ("sockets", lambda spread: spread.sockets),
+    ("L3 caches", lambda spread: spread.caches),
 )
+
+
+def _one_beyond(key: str) -> _Counts:
+    return lambda spread: {"beyond": spread.beyond.get(key, 0)}
+
+
 _BEYOND: Final = (
-    ("numaNodes", "NUMA nodes"),
-    ("sockets", "sockets"),
-    ("caches", "L3 caches"),
-    ("cores", "cores"),
+    ("NUMA nodes", _one_beyond("numaNodes")),
+    ("sockets", _one_beyond("sockets")),
+    ("L3 caches", _one_beyond("caches")),
+    ("cores", _one_beyond("cores")),
 )
 
 
@@ -172,27 +180,39 @@ def _fits(ran: Sequence[Configuration], compared: Sequence[Configuration]) -> Fi
 
 
 def _spread(ran: Sequence[Configuration]) -> tuple[Block, ...]:
-    figures = [
-        figure
-        for name, title, counts in _GROUPS
-        if (figure := _groups(ran, name, title, counts)) is not None
-    ]
+    figures: list[Block] = []
+    for title, counts in _alike(ran, _GROUPS):
+        figure = _groups(ran, title, counts)
+        if figure is not None:
+            figures.append(figure)
     if not figures:
-        return (Text("No container owned CPUs, so none was spread."),)
-    figures += [figure for key, title in _BEYOND if (figure := _beyond(ran, key, title))]
-    kept = [title for key, title in _BEYOND if not _any_beyond(ran, key)]
+        return (Text("No container owned CPUs on more than one of anything, so none was spread."),)
+    kept = []
+    for title, counts in _alike(ran, _BEYOND):
+        figure = _beyond(ran, title, counts)
+        if figure is None:
+            kept.append(title)
+        else:
+            figures.append(figure)
     if kept:
         words = f"No container was on more {' or '.join(kept)} than its number of CPUs needs."
         return (Text(words), *figures)
     return tuple(figures)
 
 
-def _groups(
-    ran: Sequence[Configuration],
-    name: str,
-    title: str,
-    counts: Callable[[Spread], Mapping[str, int]],
-) -> Figure | None:
+def _alike(
+    ran: Sequence[Configuration], kinds: Sequence[tuple[str, _Counts]]
+) -> Iterator[tuple[str, _Counts]]:
+    """The kinds of groups; those that count the same in all runs together, as one."""
+    found: dict[str, tuple[list[str], _Counts]] = {}
+    for title, counts in kinds:
+        what = repr([sorted(counts(run.spread).items()) for one in ran for run in one.runs])
+        found.setdefault(what, ([], counts))[0].append(title)
+    for titles, counts in found.values():
+        yield " and ".join([", ".join(titles[:-1]), titles[-1]][not titles[1:] :]), counts
+
+
+def _groups(ran: Sequence[Configuration], title: str, counts: _Counts) -> Figure | None:
     found = {int(n) for one in ran for run in one.runs for n in counts(run.spread)}
     if not found - {1}:
         return None
@@ -211,10 +231,11 @@ def _groups(
     rows = []
     for one in ran:
         values = one.mean_counts(shares, parts)
-        bars.append(Bar(one.title, f"{percent(values[0])} on 1", values))
+        says = f"{percent(values[0])} on 1" if any(values) else "none owns CPUs"
+        bars.append(Bar(one.title, says, values))
         rows.append((one.title, *(percent(value) for value in values)))
     return Figure(
-        f"spread-{name}",
+        f"spread-{_file(title)}",
         f"Containers by the number of their {title}",
         f"Containers that own CPUs, by how many {title} these are on.",
         BarChart("share of the containers", tuple(parts), tuple(bars), percent=True, ordered=True),
@@ -226,22 +247,24 @@ def _groups(
     )
 
 
+def _file(title: str) -> str:
+    """A name for a file."""
+    return title.lower().replace(",", "").replace(" ", "-")
+
+
 def _owners(run: Run) -> int:
     return sum(run.spread.sockets.values()) or sum(run.spread.numa_nodes.values())
 
 
-def _any_beyond(ran: Sequence[Configuration], key: str) -> bool:
-    return any(run.spread.beyond.get(key) for one in ran for run in one.runs)
+def _beyond(ran: Sequence[Configuration], title: str, counts: _Counts) -> Figure | None:
+    def share(run: Run) -> float:
+        return sum(counts(run.spread).values()) / max(_owners(run), 1)
 
-
-def _beyond(ran: Sequence[Configuration], key: str, title: str) -> Figure | None:
-    if not _any_beyond(ran, key):
+    found = [one.over(share) for one in ran]
+    if not any(one.high for one in found):
         return None
-    found = [
-        one.over(lambda run: run.spread.beyond.get(key, 0) / max(_owners(run), 1)) for one in ran
-    ]
     return Figure(
-        f"beyond-{title.lower().replace(' ', '-')}",
+        f"beyond-{_file(title)}",
         f"On more {title} than needed",
         f"Containers on more {title} than their number of CPUs needs on an empty machine.",
         BarChart(

@@ -18,6 +18,7 @@ from pinfold.cli.views.report.places import places
 from pinfold.cli.views.report.pods import pods
 from pinfold.cli.views.report.series import series
 from pinfold.documents.simulation.results import Simulation
+from pinfold.render.report.texts import isolated
 from pinfold.render.report.view import Report
 
 
@@ -63,14 +64,13 @@ def _alerts(simulation: Simulation, compared: Sequence[Configuration]) -> Iterat
             "until then, and runs that ended at different times are not to be compared."
         )
         for run in unfinished:
-            yield (
-                f"{run.configuration}, seed {run.seed}: interrupted after {duration(run.until)}."
-            )
+            name = isolated(run.configuration)
+            yield f"{name}, seed {run.seed}: interrupted after {duration(run.until)}."
         absent = {name for name, _ in simulation.missing}
         for one in compared:
             if one.name in absent:
                 seeds = [str(seed) for name, seed in simulation.missing if name == one.name]
-                yield f"{one.name}: not run with {'seed' if len(seeds) == 1 else 'seeds'} " + (
+                yield f"{one.title}: not run with {'seed' if len(seeds) == 1 else 'seeds'} " + (
                     ", ".join(seeds) + "."
                 )
     different = sum(run.replayed.different for run in simulation.runs)
