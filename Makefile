@@ -96,7 +96,7 @@ LOCK = $(if $(UV),$(UV),$(BIN)/uv) pip compile --quiet --universal --python-vers
 lock:  ## Lock the newest versions of all requirements (needs uv)
 	$(LOCK) --upgrade --extra agent --extra cluster pyproject.toml -o requirements.txt
 	$(LOCK) --upgrade --group pyproject.toml:build -c requirements.txt -o requirements-build.txt
-	$(LOCK) --upgrade --extra agent --extra cluster --extra parquet --extra report pyproject.toml --group dev -c requirements.txt -c requirements-build.txt \
+	$(LOCK) --upgrade --extra agent --extra cluster --extra dask --extra parquet --extra report pyproject.toml --group dev -c requirements.txt -c requirements-build.txt \
 		-o requirements-dev.txt
 
 clean:  ## Remove .venv and everything that was built

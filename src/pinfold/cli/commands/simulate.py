@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pinfold.cli.execution_options import Execution, execution_options
 from pinfold.cli.node_lives import check_life_options, life_options, show_lives
 from pinfold.cli.output import (
     color_option,
@@ -18,8 +19,6 @@ from pinfold.cli.terminal import style
 from pinfold.cli.views.simulation import simulation_view
 from pinfold.config.values import ConfigError
 from pinfold.planning.simulation.loading import load_experiment
-from pinfold.planning.simulation.running import run_here
-from pinfold.ports.arrivals import TraceError
 from pinfold.render.simulation.side_by_side import render_side_by_side
 
 if TYPE_CHECKING:
@@ -53,9 +52,10 @@ if TYPE_CHECKING:
     "of the node.",
 )
 @life_options
+@execution_options
 @output_option("text", "json")
 @color_option
-def simulate(  # noqa: PLR0913 - the options
+def simulate(  # noqa: PLR0913 - the options, one each
     *,
     file: str,
     traces: str | None,
@@ -65,13 +65,14 @@ def simulate(  # noqa: PLR0913 - the options
     show_node: str | None,
     moments: list[float],
     configurations: tuple[str, ...],
+    execution: Execution,
     output: str,
     color: bool | None,
 ) -> None:
     """Simulate a fleet of nodes under each configuration of FILE, side by side.
 
     FILE is of kind Experiment: nodes, kubelet configurations to compare, and the pods that arrive.
-    Every decision is the one that plan shows.
+    Every decision is the one that plan shows. Ctrl-C ends it with the results that there are.
     """
     check_life_options(show_node, moments, configurations, report, output)
     files = None if show_node is not None else _report_files(report, svg)
@@ -87,14 +88,15 @@ def simulate(  # noqa: PLR0913 - the options
             color=color,
         )
         return
-    with input_errors(TraceError):
-        document = run_here(loaded)
+    document, status = execution.carry_out(loaded)
     if files is not None:
         files.write(document)
     if output == "json":
         print_json(document)
-        return
-    print_text(render_side_by_side(simulation_view(document), style(color)))
+    else:
+        print_text(render_side_by_side(simulation_view(document), style(color)))
+    if status:
+        raise SystemExit(status)
 
 
 def _report_files(page: str | None, pictures: str | None) -> ReportFiles | None:

@@ -1,0 +1,145 @@
+"""Who carries the runs of a simulation out, and what is kept of them: options, and what they do."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+from msgspec import Struct
+
+from pinfold.adapters.executors.opening import Choice, open_pool, parse_option
+from pinfold.adapters.executors.pool import ExecutorError
+from pinfold.cli.output import InputError, input_errors
+from pinfold.cli.progress import shown
+from pinfold.documents.simulation.results import Simulation
+from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
+from pinfold.planning.simulation.campaign.kept import KeptError, KeptRuns
+from pinfold.planning.simulation.campaign.running import RunError, Stop
+from pinfold.planning.simulation.campaign.tally import Tally
+from pinfold.planning.simulation.loading import LoadedExperiment
+from pinfold.ports.arrivals import TraceError
+
+_BY_SIGNAL = 128
+"""Added to the number of the signal that ended a command, as shells do."""
+
+
+class Execution(Struct, frozen=True):
+    """How the runs are carried out; ``folder``: where those are kept that have ended."""
+
+    choice: Choice
+    folder: Path | None
+
+    def carry_out(self, loaded: LoadedExperiment) -> tuple[Simulation, int]:
+        """Make all runs, and show how far they are; with the status that the command ends with.
+
+        A signal has it end with what there is then; a second one at once, with nothing.
+
+        Raises:
+            InputError: there is no such executor, or the folder cannot be used.
+            click.ClickException: a run came to no result.
+        """
+        stop, tally = Stop(), Tally()
+        with ExitStack() as using, input_errors(ExecutorError, KeptError, TraceError):
+            kept = None
+            if self.folder is not None:
+                kept = using.enter_context(KeptRuns(self.folder, _tell))
+            got = using.enter_context(_signals(stop))
+            try:
+                pool = using.enter_context(open_pool(self.choice, len(loaded.specs)))
+                using.enter_context(shown(tally))
+                outcome = run_experiment(loaded, pool, kept=kept, stop=stop, tally=tally)
+            except RunError as error:
+                raise click.ClickException(str(error)) from None
+            except KeyboardInterrupt:
+                raise SystemExit(_BY_SIGNAL + max(got, default=signal.SIGINT)) from None
+        return outcome.simulation, _BY_SIGNAL + got[0] if outcome.interrupted and got else 0
+
+
+def execution_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of who carries out; the command has them as ``execution``, an Execution."""
+
+    @functools.wraps(command)
+    def taken(
+        *,
+        workers: int | None,
+        executor: str,
+        executor_address: str | None,
+        executor_option: tuple[str, ...],
+        resume: Path | None,
+        **others: object,
+    ) -> None:
+        try:
+            options = dict(map(parse_option, executor_option))
+        except ExecutorError as error:
+            raise InputError(str(error)) from None
+        choice = Choice(executor, workers, executor_address, options)
+        command(execution=Execution(choice, resume), **others)
+
+    for option in reversed(_OPTIONS):
+        taken = option(taken)
+    return taken
+
+
+_OPTIONS = (
+    click.option(
+        "--workers",
+        type=click.IntRange(1, 4096),
+        metavar="N",
+        help="How many runs at once; without it as many as there are CPUs for this process. "
+        "The results are the same with any number.",
+    ),
+    click.option(
+        "--executor",
+        default="processes",
+        show_default=True,
+        metavar="NAME",
+        help="Who carries the runs out: processes, dask, or package.module:callable that returns a "
+        "concurrent.futures.Executor.",
+    ),
+    click.option(
+        "--executor-option",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An argument of that callable, such as max_workers=4; may be given several times.",
+    ),
+    click.option(
+        "--executor-address",
+        metavar="ADDRESS",
+        help="dask: its scheduler, such as tcp://host:8786; without it a cluster on this machine.",
+    ),
+    click.option(
+        "--resume",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="Keep each run that has ended in FOLDER, and take from there what a simulation that "
+        "was interrupted has left.",
+    ),
+)
+
+
+@contextmanager
+def _signals(stop: Stop) -> Iterator[list[int]]:
+    """Have SIGINT and SIGTERM ask to stop, a second one stop at once; those that came."""
+    got: list[int] = []
+
+    def asked(number: int, _: FrameType | None) -> None:
+        if got:
+            raise KeyboardInterrupt
+        got.append(number)
+        stop.ask()
+
+    before = {one: signal.signal(one, asked) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield got
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _tell(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)

@@ -1,0 +1,1 @@
+"""All runs of an experiment."""

@@ -1,0 +1,197 @@
+"""All runs of an experiment: one document, whoever made the runs and in which order they ended."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pinfold.adapters.executors.local import InProcess, local_pool
+from pinfold.adapters.executors.pool import WorkerPool
+from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
+from pinfold.planning.simulation.campaign.running import RunError, Stop
+from pinfold.planning.simulation.campaign.searching import acceptance
+from pinfold.planning.simulation.campaign.tally import Tally
+from pinfold.planning.simulation.engine import simulate
+from pinfold.planning.simulation.loading import LoadedExperiment
+from tests.scenes.small_experiment import small_experiment
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class AnyOrder(Executor):
+    """Makes calls in an order by chance, once it has some; who ended last is told of first."""
+
+    def __init__(self, seed: int, gathers: int) -> None:
+        self._chance = random.Random(seed)  # noqa: S311 - the same every time
+        self._gathers = gathers
+        self._waiting: list[tuple[Future[object], Callable[[], object]]] = []
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        future: Future[_T] = Future()
+        with self._lock:
+            self._waiting.append((future, lambda: fn(*args, **kwargs)))  # type: ignore[arg-type]  # results are told as they are
+            is_enough = len(self._waiting) >= self._gathers
+        if self._timer is not None:
+            self._timer.cancel()
+        if is_enough:
+            self._make()
+        else:
+            self._timer = threading.Timer(0.05, self._make)
+            self._timer.start()
+        return future
+
+    def _make(self) -> None:
+        with self._lock:
+            some, self._waiting = self._waiting, []
+            self._chance.shuffle(some)
+        for future, call in some:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except Exception as error:  # noqa: BLE001 - whatever it is
+                    future.set_exception(error)
+
+
+def _bytes(loaded: LoadedExperiment, pool: WorkerPool) -> bytes:
+    with pool:
+        outcome = run_experiment(loaded, pool)
+    assert not outcome.interrupted
+    return msgspec.json.encode(outcome.simulation)
+
+
+NEEDED = {"precision": 0.1, "most": 3}
+
+
+def test_runs_are_in_the_order_of_the_experiment_and_as_alone(tmp_path: Path) -> None:
+    loaded = small_experiment(tmp_path)
+    with local_pool(1) as pool:
+        found = run_experiment(loaded, pool).simulation
+    assert [(run.configuration, run.seed) for run in found.runs] == [
+        ("none", 1),
+        ("none", 2),
+        ("whole cores", 1),
+        ("whole cores", 2),
+    ]
+    assert found.missing == ()
+    for run, spec in zip(found.runs, loaded.specs, strict=True):
+        alone = simulate(spec).run
+        assert msgspec.json.encode(run) == msgspec.json.encode(
+            msgspec.json.decode(msgspec.json.encode(alone), type=type(alone))
+        )
+        assert run.fates.arrived > 300
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), gathers=st.integers(1, 8), at_once=st.integers(1, 8))
+def test_the_order_in_which_they_end_does_not_matter(
+    seed: int, gathers: int, at_once: int, tmp_path: Path
+) -> None:
+    loaded = small_experiment(tmp_path, after="2h", nodesNeeded=NEEDED, seeds=[3, 1, 2])
+    alone = _bytes(loaded, local_pool(1))
+    assert _bytes(loaded, WorkerPool(AnyOrder(seed, gathers), at_once=at_once)) == alone
+
+
+def test_processes_and_threads_give_the_same_bytes(tmp_path: Path) -> None:
+    loaded = small_experiment(tmp_path, nodesNeeded=NEEDED)
+    alone = _bytes(loaded, local_pool(1))
+    assert _bytes(loaded, local_pool(2)) == alone
+    assert _bytes(loaded, local_pool(3)) == alone
+    assert _bytes(loaded, WorkerPool(ThreadPoolExecutor(3))) == alone
+
+
+def test_the_smallest_fleet_lets_in_as_many_as_the_first_configuration(tmp_path: Path) -> None:
+    loaded = small_experiment(tmp_path, nodesNeeded=NEEDED)
+    with local_pool(1) as pool:
+        found = run_experiment(loaded, pool).simulation
+    assert isinstance(found.needed, tuple)
+    assert [(one.configuration, one.seed) for one in found.needed] == [
+        (run.configuration, run.seed) for run in found.runs
+    ]
+    first = {run.seed: acceptance(run) for run in found.runs if run.configuration == "none"}
+    for one in found.needed:
+        assert one.acceptance == first[one.seed]
+        assert one.factor is not None
+        assert one.nodes is not None
+        shares = dict(one.tried)
+        assert shares[one.factor] >= one.acceptance
+        assert 1.0 in shares
+        below = [share for factor, share in one.tried if factor < one.factor]
+        assert all(share < one.acceptance for share in below)
+    of_none, of_cores = ([n.factor or 0 for n in found.needed][at : at + 2] for at in (0, 2))
+    assert min(of_cores) > max(of_none), "those that strand CPUs need more nodes"
+
+
+def test_a_fleet_that_is_never_large_enough_is_said_so(tmp_path: Path) -> None:
+    never = {"acceptance": 1.0, "most": 1.2, "precision": 0.1}
+    sizes = [{"weight": 1, "cpu": "100", "memory": "1Gi"}]
+    arrivals = {"perHour": 60, "sizes": sizes, "lifetimes": {"mean": "20m"}}
+    loaded = small_experiment(tmp_path, nodesNeeded=never, arrivals={"synthetic": arrivals})
+    with local_pool(1) as pool:
+        found = run_experiment(loaded, pool).simulation
+    assert isinstance(found.needed, tuple)
+    for one in found.needed:
+        assert (one.factor, one.nodes) == (None, None)
+        assert one.tried == ((1.0, 0.0), (1.2, 0.0))
+
+
+def test_all_are_told_to_end_and_the_rest_is_missing(tmp_path: Path) -> None:
+    loaded = small_experiment(tmp_path, after="100d")
+    stop, tally = Stop(), Tally()
+    first_looks = threading.Event()
+
+    def interrupt() -> None:
+        while tally.far().done <= 0:
+            first_looks.wait(0.01)
+        stop.ask()
+
+    threading.Thread(target=interrupt).start()
+    with local_pool(1) as pool:
+        outcome = run_experiment(loaded, pool, stop=stop, tally=tally)
+    assert outcome.interrupted
+    (run,) = outcome.simulation.runs
+    assert not run.complete
+    assert 0 < run.until < 100 * 86400
+    fates = run.fates
+    assert fates.arrived == fates.running + fates.ended + fates.rejected + fates.waiting
+    assert len(outcome.simulation.missing) == 3
+
+
+def test_who_is_asked_before_they_begin_begins_none(tmp_path: Path) -> None:
+    stop = Stop()
+    stop.ask()
+    with WorkerPool(InProcess(), at_once=1) as pool:
+        outcome = run_experiment(small_experiment(tmp_path), pool, stop=stop)
+    assert outcome.interrupted
+    assert outcome.simulation.runs == ()
+    assert len(outcome.simulation.missing) == 4
+
+
+def test_a_trace_that_is_gone_meanwhile_is_told_with_the_run(tmp_path: Path) -> None:
+    table = tmp_path / "pods.csv"
+    table.write_text("at,lifetime,cpu,memory\n0,10,1,1Gi\n0,torn\n")
+    loaded = small_experiment(tmp_path, arrivals={"csv": {"file": "pods.csv"}}, stop={})
+    with pytest.raises(RunError, match=r"none, seed 1: .*pods\.csv: line 3"), local_pool(1) as pool:
+        run_experiment(loaded, pool)
+    with pytest.raises(RunError, match=r"seed [12]: .*pods\.csv: line 3"), local_pool(2) as pool:
+        run_experiment(loaded, pool)
+
+
+def test_how_far_they_are_is_counted(tmp_path: Path) -> None:
+    tally = Tally()
+    with local_pool(1) as pool:
+        found = run_experiment(small_experiment(tmp_path), pool, tally=tally).simulation
+    far = tally.far()
+    assert (far.runs, far.expected, far.done, far.kept) == (4, 4, 4.0, 0)
+    assert far.placed == sum(run.series["placed"][-1] for run in found.runs)
