@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from typing import Final
 
 from msgspec import Struct
 
@@ -116,10 +117,21 @@ def _nested(
             yield from by_free_cpus((group for group in groups if here & group[1]), free)
 
 
+_FEW: Final = 8
+"""Up to so many bits are sooner found one by one."""
+
+
 def lowest_bits(mask: int, count: int) -> int:
     """The ``count`` lowest set bits of ``mask`` (all of them if there are fewer)."""
+    if count <= 0:
+        return 0
     if mask.bit_count() <= count:
         return mask
+    if count <= _FEW:
+        rest = mask
+        for _ in range(count):
+            rest &= rest - 1
+        return mask ^ rest
     low, high = 0, mask.bit_length()
     while low < high:
         middle = (low + high) // 2

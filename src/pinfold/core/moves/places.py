@@ -151,7 +151,7 @@ class Places:
             return take_packed(topology, free, count, align_uncore=True, rules=SOUND)
         cores = count // topology.largest_core
         taken = 0
-        for offsets, firsts in topology.core_patterns:
+        for offsets, firsts in topology.core_patterns if cores else ():
             whole, some, every = firsts, 0, -1
             for offset in offsets:
                 whole &= full >> offset
@@ -164,7 +164,9 @@ class Places:
             for offset in offsets:
                 taken |= chosen << offset
         for some in (now & free & ~full, free & ~full, now & full, full):
-            taken |= lowest_bits(some & ~taken, count - taken.bit_count())
+            if not (missing := count - taken.bit_count()):
+                break
+            taken |= lowest_bits(some & ~taken, missing)
         return taken
 
     def full_cores(self, free: int) -> int:
