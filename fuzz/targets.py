@@ -14,6 +14,7 @@ from fuzz.cache_target import CACHE_TARGET
 from fuzz.devices_target import DEVICES_TARGET
 from fuzz.dra_target import DRA_TARGET
 from fuzz.engine import Target
+from fuzz.experiment_target import EXPERIMENT_TARGET
 from fuzz.linux_target import LINUX_TARGET
 from fuzz.machine_targets import MACHINE_TARGETS
 from fuzz.nri_target import NRI_TARGET
@@ -295,6 +296,7 @@ def _all() -> dict[str, Target]:
         Target("references", run_references, _references, _STATE),
         *MACHINE_TARGETS,
         DEVICES_TARGET,
+        EXPERIMENT_TARGET,
         DRA_TARGET,
         LINUX_TARGET,
         NRI_TARGET,
