@@ -94,3 +94,16 @@ def test_what_does_not_fit_is_refused_in_a_line(
     assert done.exit_code == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_worst_decisions_stand_below_the_table(short: Path) -> None:
+    done = run(short, "--seed", 1)
+    assert done.exit_code == 0, done.stderr
+    below = done.stdout.partition("\nWorst decisions\n")[2].splitlines()
+    # Under none nobody has CPUs of his own, and nothing is bad.
+    assert [line for line in below if not line.startswith(" ")] == [
+        "static",
+        "whole cores",
+        "all of them with -o json or --report",
+    ]
+    assert any("not multiple cpus per core = 2" in line for line in below)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +18,11 @@ from pinfold.cli.output import (
 )
 from pinfold.cli.terminal import style
 from pinfold.cli.views.simulation import simulation_view
+from pinfold.cli.views.worst import worst_view
 from pinfold.config.values import ConfigError
 from pinfold.planning.simulation.loading import load_experiment
 from pinfold.render.simulation.side_by_side import render_side_by_side
+from pinfold.render.simulation.worst import render_worst
 
 if TYPE_CHECKING:
     from pinfold.cli.report_files import ReportFiles
@@ -94,7 +97,9 @@ def simulate(  # noqa: PLR0913 - the options, one each
     if output == "json":
         print_json(document)
     else:
-        print_text(render_side_by_side(simulation_view(document), style(color)))
+        how = style(color)
+        print_text(render_side_by_side(simulation_view(document), how))
+        sys.stdout.write(render_worst(*worst_view(document), how))
     if status:
         raise SystemExit(status)
 
