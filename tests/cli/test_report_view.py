@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.cli.output import InputError
@@ -191,6 +193,26 @@ def test_every_table_behind_a_plot_is_whole() -> None:
         for one in report_view(results).figures():
             assert one.table.rows
             assert all(len(row) == len(one.table.columns) for row in one.table.rows), one.name
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=12, unique=True),
+    st.integers(1, 3),
+)
+def test_any_names_make_a_whole_report(names: list[str], seeds: int) -> None:
+    """Each plot has a line or a bar, and each table a row or a column, for each configuration."""
+    report = report_view(simulation(names, seeds, needed=False))
+    figures = {one.name: one for one in report.figures()}
+    assert len(figures) == len(report.figures())
+    reasons, running = figures["cpus"].chart, figures["time-running-pods"].chart
+    assert isinstance(reasons, BarChart)
+    assert isinstance(running, LineChart)
+    assert len(reasons.bars) == len(names)
+    assert [line.key for line in running.lines] == list(range(len(names)))
+    assert len(running.keys) == len(names)
+    for one in figures.values():
+        assert all(len(row) == len(one.table.columns) for row in one.table.rows), one.name
 
 
 def test_worst_decisions_have_the_words_of_explain() -> None:

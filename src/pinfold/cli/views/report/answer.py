@@ -52,7 +52,8 @@ _MOST_SENTENCES = 6
 _MOST_COLUMNS = 4
 _MOST_REPEATED = 24
 _NOT_ASKED = Text(
-    "How many more nodes each of them would take was not asked; nodesNeeded in the experiment asks."
+    "How many more nodes each of them would need was not looked for: the experiment has no "
+    "nodesNeeded."
 )
 
 

@@ -73,7 +73,8 @@ def series(compared: Sequence[Configuration]) -> Section:
         words += "The area behind it goes from the lowest to the highest seed. "
     still = [found.title for found in figures if not _varies(found)]
     if still:
-        words += f"Always 0, and not drawn: {', '.join(still).lower()}."
+        titles = ", ".join(title[0].lower() + title[1:] for title in still)
+        words += f"Always 0, and not drawn: {titles}."
     drawn = tuple(found for found in figures if _varies(found))
     return Section("time", "Over time", (*((Text(words.strip()),) if words else ()), *drawn))
 
