@@ -35,14 +35,24 @@ if TYPE_CHECKING:
     from pinfold.core.pod.pod import Container, Pod
     from pinfold.core.values.cpuset import CPUSet
     from pinfold.core.values.quantity import Quantity
+    from pinfold.documents.simulation.results import Simulation
     from pinfold.planning.planner import Plan, Planner
+    from pinfold.planning.simulation.library import simulate
+    from pinfold.planning.simulation.loading import LoadedExperiment, load_experiment
+    from pinfold.planning.simulation.tables import (
+        fits_table,
+        reasons_table,
+        runs_table,
+        series_table,
+    )
 
 _HOMES = {
     "CPUSet": "pinfold.core.values.cpuset",
     "CPUTopology": "pinfold.core.machine.topology",
     "Container": "pinfold.core.pod.pod",
-    "KubeletView": "pinfold.core.machine.kubelet_view",
     "KubeletVersion": "pinfold.core.kubelet.versions",
+    "KubeletView": "pinfold.core.machine.kubelet_view",
+    "LoadedExperiment": "pinfold.planning.simulation.loading",
     "Machine": "pinfold.core.machine.machine",
     "NamedVersion": "pinfold.core.kubelet.versions",
     "NodeConfig": "pinfold.core.kubelet.node_config",
@@ -51,11 +61,18 @@ _HOMES = {
     "Pod": "pinfold.core.pod.pod",
     "Quantity": "pinfold.core.values.quantity",
     "ResizeWish": "pinfold.core.moves.resize_wish",
+    "Simulation": "pinfold.documents.simulation.results",
+    "fits_table": "pinfold.planning.simulation.tables",
     "kubelet_view": "pinfold.core.machine.kubelet_view",
+    "load_experiment": "pinfold.planning.simulation.loading",
     "named_version": "pinfold.core.kubelet.versions",
     "open_machine": "pinfold.adapters.machines.source",
     "parse_short_form": "pinfold.core.machine.short_form",
     "read_manifests": "pinfold.adapters.kubernetes.manifests",
+    "reasons_table": "pinfold.planning.simulation.tables",
+    "runs_table": "pinfold.planning.simulation.tables",
+    "series_table": "pinfold.planning.simulation.tables",
+    "simulate": "pinfold.planning.simulation.library",
 }
 
 __all__ = [
@@ -64,6 +81,7 @@ __all__ = [
     "Container",
     "KubeletVersion",
     "KubeletView",
+    "LoadedExperiment",
     "Machine",
     "NamedVersion",
     "NodeConfig",
@@ -72,11 +90,18 @@ __all__ = [
     "Pod",
     "Quantity",
     "ResizeWish",
+    "Simulation",
+    "fits_table",
     "kubelet_view",
+    "load_experiment",
     "named_version",
     "open_machine",
     "parse_short_form",
     "read_manifests",
+    "reasons_table",
+    "runs_table",
+    "series_table",
+    "simulate",
 ]
 
 
