@@ -12,6 +12,7 @@ from types import FrameType
 import click
 from msgspec import Struct
 
+from pinfold.adapters.events.file import EventFile
 from pinfold.adapters.executors.opening import Choice, open_pool, parse_option
 from pinfold.adapters.executors.pool import ExecutorError
 from pinfold.cli.output import InputError, input_errors
@@ -23,16 +24,21 @@ from pinfold.planning.simulation.campaign.running import RunError, Stop
 from pinfold.planning.simulation.campaign.tally import Tally
 from pinfold.planning.simulation.loading import LoadedExperiment
 from pinfold.ports.arrivals import TraceError
+from pinfold.ports.events import EventsError
 
 _BY_SIGNAL = 128
 """Added to the number of the signal that ended a command, as shells do."""
 
 
 class Execution(Struct, frozen=True):
-    """How the runs are carried out; ``folder``: where those are kept that have ended."""
+    """How the runs are carried out.
+
+    ``folder``: where those are kept that have ended, ``events``: the file of all that happens.
+    """
 
     choice: Choice
     folder: Path | None
+    events: str | None = None
 
     def carry_out(self, loaded: LoadedExperiment) -> tuple[Simulation, int]:
         """Make all runs, and show how far they are; with the status that the command ends with.
@@ -44,7 +50,10 @@ class Execution(Struct, frozen=True):
             click.ClickException: a run came to no result.
         """
         stop, tally = Stop(), Tally()
-        with ExitStack() as using, input_errors(ExecutorError, KeptError, TraceError):
+        told = input_errors(EventsError, ExecutorError, KeptError, TraceError)
+        with ExitStack() as using, told:
+            file = None if self.events is None else using.enter_context(EventFile(self.events))
+            events = None if file is None else file.parts
             kept = None
             if self.folder is not None:
                 kept = using.enter_context(KeptRuns(self.folder, _tell))
@@ -52,7 +61,11 @@ class Execution(Struct, frozen=True):
             try:
                 pool = using.enter_context(open_pool(self.choice, len(loaded.specs)))
                 using.enter_context(shown(tally))
-                outcome = run_experiment(loaded, pool, kept=kept, stop=stop, tally=tally)
+                outcome = run_experiment(
+                    loaded, pool, kept=kept, stop=stop, tally=tally, events=events
+                )
+                if file is not None:
+                    file.put_together()
             except RunError as error:
                 raise click.ClickException(str(error)) from None
             except KeyboardInterrupt:
@@ -64,13 +77,14 @@ def execution_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of who carries out; the command has them as ``execution``, an Execution."""
 
     @functools.wraps(command)
-    def taken(
+    def taken(  # noqa: PLR0913 - the options, one each
         *,
         workers: int | None,
         executor: str,
         executor_address: str | None,
         executor_option: tuple[str, ...],
         resume: Path | None,
+        events: str | None,
         **others: object,
     ) -> None:
         try:
@@ -78,7 +92,7 @@ def execution_options(command: Callable[..., None]) -> Callable[..., None]:
         except ExecutorError as error:
             raise InputError(str(error)) from None
         choice = Choice(executor, workers, executor_address, options)
-        command(execution=Execution(choice, resume), **others)
+        command(execution=Execution(choice, resume, events), **others)
 
     for option in reversed(_OPTIONS):
         taken = option(taken)
@@ -118,6 +132,11 @@ _OPTIONS = (
         metavar="FOLDER",
         help="Keep each run that has ended in FOLDER, and take from there what a simulation that "
         "was interrupted has left.",
+    ),
+    click.option(
+        "--events",
+        metavar="FILE",
+        help="Write each event of each run to FILE.csv or FILE.parquet; all runs are made for it.",
     ),
 )
 

@@ -154,7 +154,8 @@ class EventFile:
         with _told(self.path):
             if self.path.is_dir():
                 raise EventsError(f"{self.path}: is a folder; name a file in it")
-            beside, name = self.path.parent, f".{self.path.name}."
+            # Absolute: a worker may be started elsewhere.
+            beside, name = self.path.parent.absolute(), f".{self.path.name}."
             self.parts = FolderParts(self.path, Path(tempfile.mkdtemp(".parts", name, beside)))
 
     def __enter__(self) -> Self:

@@ -20,10 +20,11 @@ from pinfold.planning.simulation.campaign.running import MOST_AT_ONCE, Running, 
 from pinfold.planning.simulation.campaign.searching import Aim, Found, acceptance, search
 from pinfold.planning.simulation.campaign.tally import Tally
 from pinfold.planning.simulation.campaign.watch import Watch
-from pinfold.planning.simulation.campaign.worker import read_run
+from pinfold.planning.simulation.campaign.worker import EventsOf, read_run
 from pinfold.planning.simulation.loading import LoadedExperiment
 from pinfold.planning.simulation.specification import RunSpec, scaled
 from pinfold.planning.simulation.worst import MOST
+from pinfold.ports.events import EventParts
 
 _Key = tuple[str, int]
 """Configuration and seed."""
@@ -50,28 +51,30 @@ class _Search(Struct):
         return max(1, self.aim.steps - self.tried)
 
 
-def run_experiment(
+def run_experiment(  # noqa: PLR0913 - who does it, and what else is made of it
     loaded: LoadedExperiment,
     pool: WorkerPool,
     *,
     kept: KeptRuns | None = None,
     stop: Stop | None = None,
     tally: Tally | None = None,
+    events: EventParts | None = None,
 ) -> Outcome:
     """Make all runs of an experiment.
 
     Args:
         loaded: the experiment.
         pool: who carries them out.
-        kept: takes runs from there, and keeps those that end.
+        kept: takes runs from there, and keeps those that end; with ``events`` it only keeps them.
         stop: asks all to end before their time.
         tally: counts, for those who wait.
+        events: where the events of each run go, but not those of a search for a smaller fleet.
 
     Raises:
         RunError: a run came to no result.
         TraceError: the files of the arrivals cannot be read.
     """
-    campaign = _Campaign(loaded, kept, stop or Stop(), tally or Tally())
+    campaign = _Campaign(loaded, kept, stop or Stop(), tally or Tally(), events)
     return campaign.outcome(pool)
 
 
@@ -79,8 +82,14 @@ class _Campaign:
     """The runs of one experiment, those of searches for the smallest fleet among them."""
 
     def __init__(
-        self, loaded: LoadedExperiment, kept: KeptRuns | None, stop: Stop, tally: Tally
+        self,
+        loaded: LoadedExperiment,
+        kept: KeptRuns | None,
+        stop: Stop,
+        tally: Tally,
+        events: EventParts | None,
     ) -> None:
+        self._events = events
         self._loaded, self._kept, self._stop, self._tally = loaded, kept, stop, tally
         self._identities = Identities()
         self._tasks: deque[Task] = deque()
@@ -113,10 +122,14 @@ class _Campaign:
         for spec in self._loaded.specs:
             places.setdefault(spec.seed, len(places))
         # Those of one seed follow each other: a worker keeps the arrivals that it has read last.
-        for spec in sorted(self._loaded.specs, key=lambda spec: places[spec.seed]):
+        numbered = enumerate(self._loaded.specs)
+        for number, spec in sorted(numbered, key=lambda one: places[one[1].seed]):
             if self._stop.asked:
                 return
-            self._add(self._task(spec, MOST))
+            task = self._task(spec, MOST)
+            if self._events is not None:
+                task = replace(task, events=EventsOf(self._events, number))
+            self._add(task)
 
     def _task(self, spec: RunSpec, worst: int) -> Task:
         identities = self._identities
@@ -125,7 +138,9 @@ class _Campaign:
 
     def _add(self, task: Task) -> None:
         """Have a task carried out, unless its result is there."""
-        data = None if self._kept is None else self._kept.load(task.identity)
+        # The events of a run that is kept are not.
+        kept = None if task.events is not None else self._kept
+        data = None if kept is None else kept.load(task.identity)
         if data is None:
             self._tasks.append(task)
             self._expect()

@@ -16,9 +16,15 @@ from pinfold.admission.model import NodeError
 from pinfold.core.machine.machine import MachineError
 from pinfold.planning.simulation.campaign.parcel import ParcelError, packed
 from pinfold.planning.simulation.campaign.watch import Stage, Watch
-from pinfold.planning.simulation.campaign.worker import Order, OtherVersionError, carry_out
+from pinfold.planning.simulation.campaign.worker import (
+    EventsOf,
+    Order,
+    OtherVersionError,
+    carry_out,
+)
 from pinfold.planning.simulation.specification import RunSpec
 from pinfold.ports.arrivals import TraceError
+from pinfold.ports.events import EventsError
 
 MOST_AT_ONCE: Final = 1024
 """Runs that an executor is given at once, however many workers it has."""
@@ -26,7 +32,14 @@ _LOOK: Final = 0.2
 """Seconds between two looks at whether to stop."""
 _GRACE: Final = 15.0
 """Seconds for a run to end that was told to: it may be reading a trace."""
-_TOLD: Final = (NodeError, MachineError, TraceError, ParcelError, OtherVersionError)
+_TOLD: Final = (
+    EventsError,
+    MachineError,
+    NodeError,
+    OtherVersionError,
+    ParcelError,
+    TraceError,
+)
 """Errors whose text is for people as it is."""
 
 
@@ -65,6 +78,7 @@ class Task(Struct, frozen=True, eq=False):
     identity: str
     arrivals: str
     worst: int
+    events: EventsOf | None = None
 
     @property
     def name(self) -> str:
@@ -127,7 +141,7 @@ class Running:
         cell = self._free.pop()
         self._watch.clear(cell)
         run = task.spec if self._pool.same_process else packed(task.spec)
-        order = Order(run, task.arrivals, task.worst, self._watch.place, cell)
+        order = Order(run, task.arrivals, task.worst, self._watch.place, cell, task.events)
         self.flying[cell] = task
         try:
             future = self._pool.executor.submit(carry_out, order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Final
 
@@ -13,7 +14,9 @@ from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.campaign.parcel import unpacked
 from pinfold.planning.simulation.campaign.watch import Place, Stage, Told
 from pinfold.planning.simulation.engine import Arrivals, simulate
+from pinfold.planning.simulation.recording import Recording
 from pinfold.planning.simulation.specification import RunSpec
+from pinfold.ports.events import EventParts
 
 _KEPT: Final = 3
 """Arrivals that a worker keeps: those of as many seeds, 24 bytes each."""
@@ -21,6 +24,13 @@ _KEPT: Final = 3
 
 class OtherVersionError(Exception):
     """A worker has another version of the program."""
+
+
+class EventsOf(Struct, frozen=True):
+    """Where the events of one run go: ``number`` is its place among all runs."""
+
+    parts: EventParts
+    number: int
 
 
 class Order(Struct, frozen=True):
@@ -31,6 +41,7 @@ class Order(Struct, frozen=True):
         arrivals: what decides which pods come.
         worst: how many of the worst decisions are to be told.
         place, cell: where to tell how far it is.
+        events: where its events go; None: nobody wants them.
         version: of the program that asks.
     """
 
@@ -39,6 +50,7 @@ class Order(Struct, frozen=True):
     worst: int
     place: Place | None
     cell: int
+    events: EventsOf | None = None
     version: str = pinfold.__version__
 
 
@@ -48,6 +60,7 @@ def carry_out(order: Order) -> bytes | None:
     Raises:
         OtherVersionError: this worker has another version of the program.
         NodeError, MachineError, TraceError: as :func:`.simulate`.
+        EventsError: its events cannot be written.
     """
     if order.version != pinfold.__version__:
         raise OtherVersionError(
@@ -60,7 +73,12 @@ def carry_out(order: Order) -> bytes | None:
             return None
         spec = unpacked(order.run) if isinstance(order.run, bytes) else order.run
         arrivals = _arrivals(_Of(order.arrivals, spec))
-        ended = simulate(spec, (), told.go_on, worst=order.worst, arrivals=arrivals)
+        with ExitStack() as using:
+            observers = []
+            if order.events is not None:
+                writer = order.events.parts.part(order.events.number)
+                observers.append(Recording(spec, using.enter_context(writer)))
+            ended = simulate(spec, observers, told.go_on, worst=order.worst, arrivals=arrivals)
         return msgspec.json.encode(ended.run)
     finally:
         told.tell(Stage.ENDED)
