@@ -22,11 +22,11 @@ PodLine = tuple[float, float, int]
 
 
 CROWDS: Final[st.SearchStrategy[tuple[PodLine, ...]]] = st.lists(
-    st.tuples(st.integers(0, 300), st.integers(20, 300), st.sampled_from([1, 2, 2, 3, 3, 4])),
+    st.tuples(st.integers(0, 300), st.integers(10, 60), st.sampled_from([1, 2, 2, 3, 3, 4])),
     min_size=12,
     max_size=40,
 ).map(lambda some: tuple(sorted((float(a), float(b), c) for a, b, c in some)))
-"""So many in five minutes that eight CPUs are mostly full, and fragmented."""
+"""So many in five minutes that eight CPUs are nearly full, and fragmented."""
 
 
 def small_config(topology: str = "none", **other: Any) -> NodeConfig:

@@ -91,6 +91,22 @@ def test_who_is_split_moves_when_the_period_is_over() -> None:
     )
 
 
+def test_who_has_to_wait_for_the_budget_moves_later() -> None:
+    lines: tuple[PodLine, ...] = (
+        (0, 50, 2),  # CPUs 1-2
+        (1, 9_999, 3),  # CPUs 4-6
+        (2, 148, 2),  # CPUs 3 and 7, from 60 s on 1 and 3
+        (100, 9_999, 2),  # CPUs 2 and 7; there is a better place from 150 s on
+        (4_000, 1, 9),
+    )
+    run = simulate(small_run(lines, config(rebalance_period="1m", moves_per_hour=1))).run
+    assert (run.moves.rebalances, run.moves.containers) == (2, 2)
+    # One move in an hour: the second one an hour after the first, though nothing else happens.
+    assert run.averages.split_containers == pytest.approx((58 + 3_560) / 4_000)
+    often = simulate(small_run(lines, config(rebalance_period="1m", moves_per_hour=2))).run
+    assert often.averages.split_containers == pytest.approx((58 + 80) / 4_000)
+
+
 def test_moves_during_the_warm_up_are_not_counted() -> None:
     run = simulate(small_run(SPLIT, config(rebalance_period="1m"), warm_up=61.0)).run
     assert run.moves.containers == 0

@@ -51,6 +51,21 @@ def test_a_refusal_though_enough_was_free() -> None:
     )
 
 
+def test_of_one_size_the_worst_is_kept_and_of_equals_the_first() -> None:
+    lines = (
+        (0, 100, 2),  # CPUs 1-2
+        (1, 999, 2),  # CPUs 4-5
+        (2, 1, 3),  # 3 and 6-7 are free
+        (101, 999, 1),  # CPU 1
+        (102, 1, 3),  # 2-3 and 6-7 are free
+        (103, 1, 3),  # as before
+        (104, 999, 1),  # CPU 2
+        (105, 1, 3),  # 3 and 6-7 are free
+    )
+    (one,) = simulate(run_of(lines, STRICT)).run.worst
+    assert (one.at, one.pod, one.free_cpus) == (102.0, "pod-4", 4)
+
+
 def test_one_that_was_let_in_on_more_than_it_needs() -> None:
     (one,) = simulate(run_of(((0, 9, 2), (1, 9, 3), (2, 9, 2), (4, 1, 1)), "best-effort")).run.worst
     assert (one.pod, one.admitted, one.free_cpus, one.cpus) == ("pod-2", True, 2, 2)
