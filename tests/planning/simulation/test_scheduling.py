@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Scorer, Want
+from pinfold.planning.simulation.shelves import Layout
 
 GIB = 1 << 30
 SCORERS: tuple[Scorer, ...] = ("LeastAllocated", "MostAllocated")
+LAYOUTS = (
+    Layout(bits=8, most_levels=1, longest=2),
+    Layout(bits=10, most_levels=3, longest=3),
+    Layout(bits=6, most_levels=24, longest=8),
+)
+"""Each with few levels, and short parts."""
 
 
 class EveryNode:
@@ -88,12 +95,21 @@ def _fleets(draw: st.DrawFn) -> tuple[list[Capacity], list[int], list[Want]]:
     return capacities, counts, draw(st.lists(want, min_size=1, max_size=8))
 
 
-@given(fleet=_fleets(), scorer=st.sampled_from(SCORERS), data=st.data())
+@given(
+    fleet=_fleets(),
+    scorer=st.sampled_from(SCORERS),
+    layout=st.sampled_from((None, *LAYOUTS)),
+    data=st.data(),
+)
 def test_the_best_nodes_are_those_that_looking_at_each_node_finds(
-    fleet: tuple[list[Capacity], list[int], list[Want]], scorer: Scorer, data: st.DataObject
+    fleet: tuple[list[Capacity], list[int], list[Want]],
+    scorer: Scorer,
+    layout: Layout | None,
+    data: st.DataObject,
 ) -> None:
     capacities, counts, wants = fleet
-    index = NodeIndex(capacities, counts, scorer, random.Random(1))  # noqa: S311 - no secret
+    chance = random.Random(1)  # noqa: S311 - no secret
+    index = NodeIndex(capacities, counts, scorer, chance, layout)
     every = EveryNode(capacities, counts, scorer)
     for _ in range(data.draw(st.integers(1, 40))):
         placed = [node for node, pods in enumerate(every.pods) if pods]
@@ -120,9 +136,10 @@ def test_the_best_nodes_are_those_that_looking_at_each_node_finds(
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
-@pytest.mark.parametrize("cpus", [(1, 2, 4, 8, 16), (0.25, 0.3, 1, 1.777, 5)])
+@pytest.mark.parametrize("cpus", [(1, 2, 4, 8, 16), (0.251, 0.3, 1.009, 1.777, 5.123)])
+@pytest.mark.parametrize("layout", [None, *LAYOUTS])
 def test_a_fleet_that_fills_up_and_empties_is_the_same_as_looking_at_each_node(
-    scorer: Scorer, cpus: tuple[float, ...]
+    scorer: Scorer, cpus: tuple[float, ...], layout: Layout | None
 ) -> None:
     chance = random.Random(7)  # noqa: S311 - no secret
     capacities = [
@@ -137,7 +154,8 @@ def test_a_fleet_that_fills_up_and_empties_is_the_same_as_looking_at_each_node(
         for device in (0, 1)
     ]
     wants.append(Want.of(0, 0, (0,)))
-    index = NodeIndex(capacities, counts, scorer, random.Random(1))  # noqa: S311 - no secret
+    seeded = random.Random(1)  # noqa: S311 - no secret
+    index = NodeIndex(capacities, counts, scorer, seeded, layout)
     every = EveryNode(capacities, counts, scorer)
     nowhere = 0
     for step in range(2500):
@@ -166,13 +184,17 @@ def test_a_fleet_that_fills_up_and_empties_is_the_same_as_looking_at_each_node(
 
 @pytest.mark.parametrize("scorer", SCORERS)
 @pytest.mark.parametrize("by_candidates", [False, True])
-def test_nodes_of_the_same_score_are_drawn_alike(scorer: Scorer, by_candidates: bool) -> None:
+@pytest.mark.parametrize("layout", [None, LAYOUTS[1]])
+def test_nodes_of_the_same_score_are_drawn_alike(
+    scorer: Scorer, by_candidates: bool, layout: Layout | None
+) -> None:
     capacities = [Capacity(32_000, 128 * GIB, (), 110)]
-    index = NodeIndex(capacities, [60], scorer, random.Random(3))  # noqa: S311 - no secret
-    every = EveryNode(capacities, [60], scorer)
+    seeded = random.Random(3)  # noqa: S311 - no secret
+    index = NodeIndex(capacities, [30], scorer, seeded, layout)
+    every = EveryNode(capacities, [30], scorer)
     chance = random.Random(5)  # noqa: S311 - no secret
     # Uses that differ by so little that many score the same, on several levels.
-    for node in range(60):
+    for node in range(30):
         want = Want.of(
             16_000 + 50 * chance.randrange(6), (64 << 30) + chance.randrange(1 << 28), ()
         )
@@ -182,13 +204,13 @@ def test_nodes_of_the_same_score_are_drawn_alike(scorer: Scorer, by_candidates: 
     scores = every.scores(asked)
     equal = [node for node, score in scores.items() if score == max(scores.values())]
     assert len(equal) > 5
-    draws = 400 * len(equal)
+    draws = 60 * len(equal)
     drawn = Counter(
         next(index.candidates(asked)) if by_candidates else index.choose(asked)
         for _ in range(draws)
     )
     assert set(drawn) == set(equal)
-    chi_square = sum((drawn[node] - 400) ** 2 / 400 for node in equal)
+    chi_square = sum((drawn[node] - 60) ** 2 / 60 for node in equal)
     # The mean is the number of degrees of freedom, the deviation the root of twice that.
     free = len(equal) - 1
     assert abs(chi_square - free) < 4 * (2 * free) ** 0.5

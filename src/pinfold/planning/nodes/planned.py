@@ -42,12 +42,12 @@ from pinfold.core.pod.pod import CPU, MEMORY, Container, Pod, Resources
 from pinfold.core.pod.scheduling import ANYWHERE, Scheduling, Taint
 from pinfold.core.quota.charge import Refused
 from pinfold.planning.nodes.binding import bind
+from pinfold.planning.nodes.scores import least_allocated
 from pinfold.planning.planner import Plan, Planner, admission_order
 from pinfold.planning.quotas import NOT_PLANNED, Made, PlannedQuotas
 
 UNSCHEDULABLE: Final = "Unschedulable"
 _SCORED: Final = (CPU, MEMORY)
-_MOST: Final = 100
 
 
 class PlannedNode(Struct, frozen=True):
@@ -264,12 +264,12 @@ def _least_allocated(
     one: _Live, requests: Mapping[str, int], allocatable: Mapping[str, int]
 ) -> int:
     """How much of CPU and memory stays free, from 0 to 100 (``LeastAllocated``)."""
-    free = []
-    for name in _SCORED:
-        has = allocatable.get(name, 0)
-        taken = one.state.requested.get(name, 0) + requests.get(name, 0)
-        free.append(max(0, has - taken) * _MOST // has if has else 0)
-    return sum(free) // len(free)
+    free = [
+        least_allocated(one.state.requested.get(name, 0) + requests.get(name, 0), has)
+        for name in _SCORED
+        if (has := allocatable.get(name, 0))
+    ]
+    return sum(free) // len(free) if free else 0
 
 
 def _as_its_kubelet_sees(pod: Pod) -> Pod:

@@ -19,10 +19,10 @@ UNREQUESTED_MEMORY: Final = 200 * 1024 * 1024
 
 
 def least_allocated(requested: int, capacity: int) -> int:
-    """How much of a resource stays free, from 0 to 100."""
-    return 0 if requested > capacity else (capacity - requested) * BEST // capacity
+    """How much of a resource stays free, from 0 to 100; 0 where there is nothing of it."""
+    return (capacity - requested) * BEST // capacity if 0 < capacity >= requested else 0
 
 
 def most_allocated(requested: int, capacity: int) -> int:
-    """How much of a resource is requested, from 0 to 100."""
-    return min(requested, capacity) * BEST // capacity
+    """How much of a resource is requested, from 0 to 100; 0 where there is nothing of it."""
+    return min(requested, capacity) * BEST // capacity if capacity else 0

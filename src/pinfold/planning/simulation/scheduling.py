@@ -12,11 +12,12 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from pinfold.planning.nodes.scores import BEST
 from pinfold.planning.simulation.shelves import (
     Capacity,
+    Layout,
     LeastShelf,
     MostShelf,
     Shelf,
@@ -27,6 +28,9 @@ from pinfold.planning.simulation.shelves import (
 __all__ = ["Capacity", "NodeIndex", "Scorer", "Want"]
 
 Scorer = Literal["LeastAllocated", "MostAllocated"]
+
+_TRIES: Final = 24
+"""How often chance may miss the nodes with a score among others, before these are looked for."""
 
 
 class NodeIndex:
@@ -40,6 +44,7 @@ class NodeIndex:
         counts: how many there are of it.
         scorer: by which the best node is told.
         chance: decides among those that are as good.
+        layout: of what is inside; the default is a fast one.
     """
 
     def __init__(
@@ -48,12 +53,13 @@ class NodeIndex:
         counts: Sequence[int],
         scorer: Scorer,
         chance: random.Random,
+        layout: Layout | None = None,
     ) -> None:
         self._form = MostShelf if scorer == "MostAllocated" else LeastShelf
         self._random = chance.random
         total = sum(counts)
-        self._bits = max(1, total.bit_length())
-        self._mask = (1 << self._bits) - 1
+        self._layout = Layout(total.bit_length()) if layout is None else layout
+        self._mask = (1 << self._layout.bits) - 1
         self._cpu, self._memory = array("q", bytes(8 * total)), array("q", bytes(8 * total))
         self._slots = array("l")  # how many more pods may come
         self._shelf: list[Shelf] = []  # of each node
@@ -74,28 +80,37 @@ class NodeIndex:
     def choose(self, want: Want) -> int | None:
         """The node that a pod is sent to; None where none has room."""
         best, stretches = self._best(want, BEST + 1)
-        if best < 0:
-            return None
-        if len(stretches) == 1:
-            level, start, count = stretches[0]
-            drawn = int(self._random() * count) if count > 1 else 0
-            return level.at(start + drawn) & self._mask
-        return self._at(stretches, int(self._random() * sum([one[2] for one in stretches])))
+        while best >= 0:
+            count = sum([one[2] for one in stretches])
+            if _are_exact(stretches):
+                return self._at(stretches, int(self._random() * count))
+            # Whom chance meets first of those that have the score is drawn from among them alike.
+            for _ in range(_TRIES if count > _TRIES else 0):
+                node = self._at(stretches, int(self._random() * count))
+                if self._score(node, want) == best:
+                    return node
+            found = [node for node in self._all(stretches) if self._score(node, want) == best]
+            if found:
+                return found[int(self._random() * len(found))]
+            best, stretches = self._best(want, best)
+        return None
 
     def candidates(self, want: Want) -> Iterator[int]:
         """Yield the nodes with room, the best score first; none may change meanwhile."""
-        below = BEST + 1
-        while True:
-            below, stretches = self._best(want, below)
-            if below < 0:
-                return
+        best, stretches = self._best(want, BEST + 1)
+        while best >= 0:
+            exact = _are_exact(stretches)
             # Drawn without putting back: who was drawn changes places with the last.
             moved: dict[int, int] = {}
             for left in range(sum([one[2] for one in stretches]) - 1, -1, -1):
                 drawn = int(self._random() * (left + 1))
                 last = moved.pop(left, left)
-                yield self._at(stretches, moved.get(drawn, drawn) if drawn != left else last)
+                place = last if drawn == left else moved.get(drawn, drawn)
                 moved[drawn] = last
+                node = self._at(stretches, place)
+                if exact or self._score(node, want) == best:
+                    yield node
+            best, stretches = self._best(want, best)
 
     def take(self, node: int, want: Want) -> None:
         """The node has that much less room."""
@@ -145,12 +160,20 @@ class NodeIndex:
                 found += stretches
         return best, found
 
+    def _score(self, node: int, want: Want) -> int:
+        return self._shelf[node].score(want, self._cpu[node], self._memory[node])
+
     def _at(self, stretches: list[Stretch], place: int) -> int:
-        for level, start, count in stretches:
+        for level, start, count, _ in stretches:
             if place < count:
                 return level.at(start + place) & self._mask
             place -= count
         raise IndexError(place)
+
+    def _all(self, stretches: list[Stretch]) -> Iterator[int]:
+        for level, start, count, _ in stretches:
+            for entry in level.between(start, start + count):
+                yield entry & self._mask
 
     def _shelf_of(
         self, capacity: Capacity, free: tuple[int, ...], more_cpu: int, more_memory: int
@@ -158,6 +181,10 @@ class NodeIndex:
         key = capacity, free, more_cpu, more_memory
         shelf = self._shelves.get(key)
         if shelf is None:
-            shelf = self._form(*key, self._bits)
+            shelf = self._form(*key, self._layout)
             self._shelves[key] = shelf
         return shelf
+
+
+def _are_exact(stretches: list[Stretch]) -> bool:
+    return all(one[3].step == 1 for one in stretches)
