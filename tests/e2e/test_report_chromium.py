@@ -68,8 +68,10 @@ def test_what_the_command_writes_is_such_a_page(browser: Browser, tmp_path: Path
         assert seen.page.locator("h1").inner_text() == "a small fleet"
         assert seen.page.locator("#answer li").count() == 3
         plots = seen.page.locator("figure").evaluate_all("all => all.map(one => one.id)")
-    assert {path.stem for path in pictures.glob("*.svg")} == set(plots)
-    assert {"rejected-by-reason", "time-running-pods", "cpus"} <= set(plots)
+    assert {path.stem for path in pictures.glob("*.svg")} == {
+        plot.removeprefix("plot-") for plot in plots
+    }
+    assert {"plot-rejected-by-reason", "plot-time-running-pods", "plot-cpus"} <= set(plots)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,10 @@ def test_a_page_says_nothing_to_the_console_and_asks_for_nothing(
         assert seen.told == []
         assert seen.asked == [file.as_uri()]
         assert seen.page.evaluate("document.scripts.length") == 0
+        ids = seen.page.evaluate("[...document.querySelectorAll('[id]')].map(one => one.id)")
+        assert sorted(ids) == sorted(set(ids))
+        for link in seen.page.locator("nav a").all():
+            assert (link.get_attribute("href") or "").removeprefix("#") in ids
 
 
 @pytest.mark.parametrize("width", [400, 1200, 2000])
@@ -111,7 +117,7 @@ def test_every_plot_is_there_once_and_nothing_is_cut_off(
                         heading: figure.querySelector('h3').textContent}
             })"""
         )
-        assert [plot["name"] for plot in plots] == wanted
+        assert [plot["name"] for plot in plots] == [f"plot-{name}" for name in wanted]
         for plot in plots:
             assert plot["seen"] == 1, plot
             assert plot["width"] > 250

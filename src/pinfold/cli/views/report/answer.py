@@ -69,7 +69,7 @@ def _rejected(one: Configuration, first: Configuration | None) -> str:
     between = f"({percent(share.mean)}; {low} to {high} over {len(one.runs)} seeds)"
     if low == high:
         between = f"({low} with each of {len(one.runs)} seeds)" if several else f"({low})"
-    count = f"{'about ' * several}{number(rejected.mean)}"
+    count = f"{'about ' * (rejected.low < rejected.high)}{number(rejected.mean)}"
     text = f"rejects {count} of {round(arrived.mean):,} pods {between}"
     if first is not None and first is not one and first.runs:
         text += _against(share.mean - first.over(rejected_share).mean, first.title)
