@@ -22,6 +22,7 @@ from benchmarks import (
     agent_live,
     agent_loop,
     allocation,
+    decisions,
     device_plugins,
     devices,
     extender,
@@ -84,7 +85,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def workloads() -> dict[str, Callable[[], Result]]:
     """Every workload by name: set up and measure."""
     found: dict[str, Callable[[], Result]] = {}
-    for module in (allocation, merge, kubelet_merge, devices, moves, publishing, process):
+    for module in (
+        allocation,
+        decisions,
+        merge,
+        kubelet_merge,
+        devices,
+        moves,
+        publishing,
+        process,
+    ):
         for name, setup in module.WORKLOADS.items():
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():

@@ -27,6 +27,7 @@ from pinfold.core.topology_manager.merge import (
     common_preferred,
     fitness,
     gather_hints,
+    known_masks,
     merge_hints,
     only_single_numa,
 )
@@ -41,7 +42,7 @@ def enumerate_combinations(
     resources: Sequence[Sequence[TopologyHint]], numa: NUMAInfo, *, prefer_closest: bool
 ) -> TopologyHint:
     """The documented procedure: every combination in order, a running best."""
-    width = best_non_preferred_count(resources)
+    width = best_non_preferred_count(map(known_masks, resources))
 
     def fitter(current: int, candidate: int) -> bool:
         if prefer_closest and current.bit_count() == candidate.bit_count():
@@ -169,6 +170,26 @@ FAMILIES = st.integers(1, 7).flatmap(
 )
 
 
+@settings(max_examples=200, deadline=None)
+@given(FAMILIES, st.integers(0, 127), st.integers(0, 8))
+def test_who_is_asked_knows(families: list[set[int]], machine: int, target: int) -> None:
+    """A mask knows whether it arises; the first one asked that does is the best there is."""
+    reached = {mask & machine for mask in _all_intersections(families)}
+    for mask in range(1, 128):
+        if mask & ~machine:
+            continue
+        assert hint_reach._arises(mask, families, machine) == (mask in reached)
+    size = min(target, machine.bit_count()) or 1
+    best = min((one for one in reached if one.bit_count() == size), default=None)
+    assert hint_reach._ask(families, machine, target) in {None, best}
+
+
+def test_short_lists_are_answered_by_asking() -> None:
+    pairs = [{mask for mask in range(1, 256) if mask.bit_count() == 2} for _ in range(2)]
+    assert hint_reach._ask(pairs, 255, 1) == 1
+    assert hint_reach._ask(pairs, 255, 2) == 3
+
+
 @settings(max_examples=400, deadline=None)
 @given(FAMILIES, st.integers(0, 8), st.sampled_from([0, 3, 40]))
 def test_every_way_to_intersect_agrees(families: list[set[int]], target: int, shift: int) -> None:
@@ -184,6 +205,11 @@ def test_every_way_to_intersect_agrees(families: list[set[int]], target: int, sh
         default=None,
     )
     assert best_intersection(families, machine, target, narrowness) == expected
+    # Nobody is asked where another order holds.
+    assert (
+        best_intersection(families, machine, target, lambda mask: (*narrowness(mask), 0))
+        == expected
+    )
     reduced = hint_reach._reduce(families, machine)
     if reduced is None:
         assert expected is None

@@ -7,6 +7,8 @@ combinations of NUMA nodes are built up from one another, so a hint costs one ad
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
@@ -14,6 +16,9 @@ from pinfold.core.values.cpuset import iter_bits
 
 MAX_HINT_NODES = 20
 """Most NUMA nodes with CPUs for which hints are made (a million combinations)."""
+
+FEW_NODES: Final = 8
+"""Up to so many the hints are remembered; a kubelet takes no more unless it is told to."""
 
 
 class TooManyNUMANodesError(ValueError):
@@ -40,33 +45,29 @@ def cpu_hints(
     Raises:
         TooManyNUMANodesError: more than ``MAX_HINT_NODES`` nodes; a kubelet would try them all.
     """
-    nodes = list(topology.numa_nodes.items())
+    nodes = tuple(topology.numa_nodes)
     if len(nodes) > MAX_HINT_NODES:
         raise TooManyNUMANodesError(
             f"{len(nodes)} NUMA nodes have CPUs: the kubelet would try 2^{len(nodes)} combinations "
             "of them for each container and never finish; use topology manager policy none"
         )
-    order = _combinations_by_size(len(nodes))
-    needed = 0
-    free = [0] * (1 << len(nodes))
-    masks = [0] * (1 << len(nodes))
-    for position, (node, cpus) in enumerate(nodes):
-        here, bit = 1 << position, numa_mask((node,))
-        count = (available & cpus).bit_count() + (reusable & cpus).bit_count()
+    needed, free = 0, [0]
+    for position, cpus in enumerate(topology.numa_nodes.values()):
+        count = (available & cpus).bit_count()
         if reusable & cpus:
-            needed |= here
-        for subset in range(here):
-            free[here | subset] = free[subset] + count
-            masks[here | subset] = masks[subset] | bit
-    fitting = [s for s in order if free[s] >= request and s & needed == needed]
+            count += (reusable & cpus).bit_count()
+            needed |= 1 << position
+        free += [before + count for before in free]
+    fitting = [s for s in _combinations_by_size(len(nodes)) if free[s] >= request]
+    if needed:
+        fitting = [s for s in fitting if s & needed == needed]
     least = least_nodes(topology, request)
+    hints = _hints_of_few(nodes, least) if len(nodes) <= FEW_NODES else _hints(nodes, least)
     if not align_by_socket:
-        return [TopologyHint(masks[s], s.bit_count() == least) for s in fitting]
+        return [hints[s] for s in fitting]
     return [
-        TopologyHint(
-            masks[s], s.bit_count() == least or _is_socket_aligned(topology, masks[s], least)
-        )
-        for s in fitting
+        TopologyHint(mask, preferred or _is_socket_aligned(topology, mask or 0, least))
+        for mask, preferred in (hints[s] for s in fitting)
     ]
 
 
@@ -102,6 +103,17 @@ def _is_socket_aligned(topology: CPUTopology, nodes: int, least: int) -> bool:
     least_sockets = -(-least // per_socket)
     return len(sockets_of_nodes(topology, nodes)) == least_sockets
 
+
+def _hints(nodes: Sequence[int], least: int) -> Sequence[TopologyHint]:
+    """A hint for each subset of the nodes' positions; those of ``least`` nodes are preferred."""
+    masks = [0]
+    for node in nodes:
+        bit = numa_mask((node,))
+        masks += [mask | bit for mask in masks]
+    return [TopologyHint(mask, mask.bit_count() == least) for mask in masks]
+
+
+_hints_of_few = lru_cache(maxsize=64)(_hints)
 
 _ORDERS: dict[int, Sequence[int]] = {}
 

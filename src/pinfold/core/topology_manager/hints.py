@@ -74,7 +74,7 @@ def is_narrower(mask: int, other: int) -> bool:
     return count < other_count or (count == other_count and mask < other)
 
 
-def narrowness(mask: int) -> tuple[int, int]:
+def narrowness(mask: int) -> tuple[float, ...]:
     """Sort key that agrees with :func:`is_narrower`: the narrowest mask first."""
     return mask.bit_count(), mask
 

@@ -17,7 +17,7 @@ combinations, because three facts about its comparison hold:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -88,25 +88,25 @@ def merge_hints(
     All nodes, not preferred, when no combination leaves a node.  Cost: see
     :func:`pinfold.core.topology_manager.reach.best_intersection`.
     """
-    fit = fitness(numa, prefer_closest=prefer_closest)
-    common = common_preferred(resources, numa.mask)
+    machine, fit = numa.mask, fitness(numa, prefer_closest=prefer_closest)
+    common = common_preferred(resources, machine)
     if common:
         return TopologyHint(min(common, key=fit), preferred=True)
-    best = best_intersection(
-        [{numa.mask if mask is None else mask for mask, _ in hints} for hints in resources],
-        numa.mask,
-        best_non_preferred_count(resources),
-        fit,
-    )
-    return TopologyHint(numa.mask if best is None else best, preferred=False)
+    families = [known_masks(hints) for hints in resources]
+    width = best_non_preferred_count(families)
+    for family, hints in zip(families, resources, strict=True):
+        if len(family) < len(hints):
+            family.append(machine)
+    best = best_intersection(families, machine, width, fit)
+    return TopologyHint(machine if best is None else best, preferred=False)
 
 
-def common_preferred(resources: Sequence[Sequence[TopologyHint]], machine: int) -> set[int]:
+def common_preferred(resources: Iterable[Sequence[TopologyHint]], machine: int) -> set[int]:
     """The non-empty masks that every resource offers as preferred or has no preference about."""
     common: set[int] | None = None
     free: set[int] = {machine}
     for hints in resources:
-        masks = {mask for mask, preferred in hints if preferred}
+        masks = {hint.mask for hint in hints if hint.preferred}
         offered = {mask for mask in masks if mask is not None}
         if None in masks:
             free |= offered
@@ -116,14 +116,14 @@ def common_preferred(resources: Sequence[Sequence[TopologyHint]], machine: int) 
     return {mask & machine for mask in (free if common is None else common)} - {0}
 
 
-def best_non_preferred_count(resources: Sequence[Sequence[TopologyHint]]) -> int:
-    """The size of the narrowest hint of the resource whose narrowest hint is the widest."""
-    best = 0
-    for hints in resources:
-        sizes = [mask.bit_count() for mask, _ in hints if mask is not None]
-        if sizes:
-            best = max(best, min(sizes))
-    return best
+def known_masks(hints: Iterable[TopologyHint]) -> list[int]:
+    """The masks of the hints that have one."""
+    return [mask for hint in hints if (mask := hint.mask) is not None]
+
+
+def best_non_preferred_count(families: Iterable[Sequence[int]]) -> int:
+    """The size of the narrowest mask of the resource whose narrowest mask is the widest."""
+    return max([min(map(int.bit_count, masks)) for masks in families if masks], default=0)
 
 
 def blocking_resources(resources: Mapping[int, NamedHints], machine: int) -> tuple[int, ...]:

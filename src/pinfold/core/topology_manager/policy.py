@@ -40,7 +40,7 @@ class Policy(Enum):
 
     def accepts(self, *, preferred: bool) -> bool:
         """Whether a pod may run with a merged hint that is ``preferred`` or not."""
-        return preferred or self in {Policy.NONE, Policy.BEST_EFFORT}
+        return preferred or self is Policy.NONE or self is Policy.BEST_EFFORT
 
 
 class Scope(Enum):

@@ -1,7 +1,10 @@
 """Which masks are an intersection of one mask out of each family, and which of them is best.
 
-Three exact ways, chosen by size:
+Four exact ways, chosen by size:
 
+* *Asking*: go through the masks of the best size, the fittest first, and ask of each whether it
+  arises.  In short lists one of the first mostly does; after a few that do not another way is
+  cheaper.
 * *Pairing*: intersect family by family, keeping the distinct results; right for short lists.
 * *Counting*: over all subsets of up to :data:`MAX_COUNTED_ATOMS` nodes, count for every mask the
   choices whose intersection contains it (the product of the families' superset counts), then
@@ -16,23 +19,30 @@ Three exact ways, chosen by size:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import compress
+from functools import lru_cache
+from itertools import combinations, compress
 from typing import Final
 
+from pinfold.core.topology_manager.hints import narrowness
 from pinfold.core.topology_manager.search import search_best
 from pinfold.core.values.cpuset import iter_bits
 
 MAX_COUNTED_ATOMS: Final = 20
 """The counting way's tables have ``2**atoms`` lanes; above a million they want too much memory."""
 
+MAX_ASKED_NODES: Final = 8
+"""Nobody is asked on machines with more, of which a kubelet takes none unless it is told to."""
+_ASKING_BUDGET: Final = 4096
+"""Hints that may be looked at for each that the longest list has."""
+
 _PAIRING_BUDGET: Final = 300_000
 """Intersections that the pairing way may make where counting is not possible."""
 
 
 def best_intersection(
-    families: Sequence[AbstractSet[int]],
+    families: Sequence[Collection[int]],
     machine: int,
     target: int,
     fit: Callable[[int], tuple[float, ...]],
@@ -42,6 +52,12 @@ def best_intersection(
     Best is: most nodes but no more than ``target``; else fewest nodes; among equals the lowest
     ``fit``.  ``None`` if every choice is empty.
     """
+    if len(families) == 1:
+        return pick_best({mask & machine for mask in families[0]}, target, fit)
+    if fit is narrowness and all(families):
+        found = _ask(families, machine, target)
+        if found is not None:
+            return found
     reduced = _reduce(families, machine)
     if reduced is None:
         return None
@@ -79,7 +95,42 @@ def pick_best(
     return min(by_size[size], key=fit)
 
 
-def _reduce(families: Sequence[AbstractSet[int]], machine: int) -> list[set[int]] | None:
+def _ask(families: Sequence[Collection[int]], machine: int, target: int) -> int | None:
+    """The best mask where it is one of the first of the best size; else nothing is known."""
+    lengths, nodes = [len(family) for family in families], machine.bit_count()
+    if nodes > MAX_ASKED_NODES:
+        return None
+    # Another way is the cheaper, the shorter the shortest list is.
+    most = min(2 * min(lengths), _ASKING_BUDGET // max(lengths))
+    for mask in _masks_of_size(machine, min(target, nodes) or 1)[:most]:
+        if _arises(mask, families, machine):
+            return mask
+    return None
+
+
+@lru_cache(maxsize=256)
+def _masks_of_size(machine: int, size: int) -> Sequence[int]:
+    """The masks of that many of the machine's nodes, ascending."""
+    return sorted(map(sum, combinations([1 << node for node in iter_bits(machine)], size)))
+
+
+def _arises(mask: int, families: Sequence[Collection[int]], machine: int) -> bool:
+    """Whether a choice of one mask of each family has these nodes in common, and no others."""
+    others = machine & ~mask
+    left = {others}
+    for family in families[:-1]:
+        left = {one & other for one in family if one & mask == mask for other in left}
+        if 0 in left:
+            left = {0}  # whatever the rest brings, as long as it has these nodes
+    for one in families[-1]:
+        if one & mask == mask:
+            for other in left:
+                if not one & other:
+                    return True
+    return False
+
+
+def _reduce(families: Sequence[Collection[int]], machine: int) -> list[set[int]] | None:
     """Leave only nodes that can be in a result; ``None`` if there is no non-empty result.
 
     Families come out shortest first, and at least one.
