@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -14,9 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pinfold.adapters.events.file import EventFile
 from pinfold.adapters.executors.local import InProcess, local_pool
 from pinfold.adapters.executors.pool import WorkerPool
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
+from pinfold.planning.simulation.campaign.kept import KeptRuns
 from pinfold.planning.simulation.campaign.running import RunError, Stop
 from pinfold.planning.simulation.campaign.searching import acceptance
 from pinfold.planning.simulation.campaign.tally import Tally
@@ -186,6 +189,39 @@ def test_a_trace_that_is_gone_meanwhile_is_told_with_the_run(tmp_path: Path) -> 
         run_experiment(loaded, pool)
     with pytest.raises(RunError, match=r"seed [12]: .*pods\.csv: line 3"), local_pool(2) as pool:
         run_experiment(loaded, pool)
+
+
+def test_all_events_are_the_same_file_whoever_made_the_runs(tmp_path: Path) -> None:
+    loaded = small_experiment(tmp_path, after="2h", nodesNeeded=NEEDED)
+    found = []
+    for number, workers in enumerate((1, 2, 3)):
+        path = tmp_path / f"{number}.csv"
+        with EventFile(str(path)) as file, local_pool(workers) as pool:
+            run_experiment(loaded, pool, events=file.parts)
+            file.put_together()
+        found.append(path.read_bytes())
+    assert len(set(found)) == 1
+    rows = [row.split(b",")[:2] for row in found[0].splitlines()[1:]]
+    runs = [[spec.configuration.encode(), b"%d" % spec.seed] for spec in loaded.specs]
+    assert [run for run, _ in groupby(rows)] == runs, "in their order, and none of a search"
+
+
+def test_where_events_are_asked_for_nothing_is_taken_from_a_folder(tmp_path: Path) -> None:
+    loaded = small_experiment(tmp_path, after="2h")
+    path = tmp_path / "events.csv"
+    sizes = []
+    for _ in range(2):
+        tally = Tally()
+        with (
+            KeptRuns(tmp_path / "kept", print) as kept,
+            EventFile(str(path)) as file,
+            local_pool(1) as pool,
+        ):
+            run_experiment(loaded, pool, kept=kept, events=file.parts, tally=tally)
+            file.put_together()
+        assert (tally.far().runs, tally.far().kept) == (4, 0)
+        sizes.append(path.stat().st_size)
+    assert sizes[0] == sizes[1] > 1000
 
 
 def test_how_far_they_are_is_counted(tmp_path: Path) -> None:
