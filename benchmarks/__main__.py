@@ -32,6 +32,7 @@ from benchmarks import (
     process,
     publishing,
     quota_cache,
+    simulation,
     start_up,
 )
 from benchmarks.agent_measuring import remarks
@@ -109,6 +110,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
         agent_containers,
         quota_cache,
         extender,
+        simulation,
     ):
         found |= agent.MEASURED
     return found
