@@ -220,6 +220,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"sweep": {"fields": {"pinfold.dynamics.makeRoom": [True]}}}, "did you mean dynamic?"),
     ({"sweep": {"fields": {"maxPods": []}}}, "spec.sweep.fields.maxPods: must not be empty"),
     ({"sweep": {"fields": {"maxPods": [1, 1]}}}, "'1' is there already"),
+    (
+        {"sweep": {"nodes": [1, 2]}, "nodesNeeded": {}},
+        "spec.nodesNeeded: looks for the fleet that spec.sweep.nodes names",
+    ),
     ({"sweep": {"nodes": [0]}}, "spec.sweep.nodes[0]: must be a number above 0 and at most 100"),
     ({"seeds": list(range(1001)), "sweep": {"nodes": [1, 2, 3, 4, 5]}}, "10,010 runs"),
     ({"load": {}}, "spec: unknown field 'load'"),

@@ -108,6 +108,10 @@ def _contradictions(spec: Spec) -> Iterator[FieldError]:
     yield from _twice(spec.seeds, "spec.seeds")
     if spec.sweep is not UNSET:
         yield from _wrong_sweep(spec.sweep)
+        if spec.sweep.nodes and spec.nodes_needed is not UNSET:
+            yield FieldError(
+                "spec.nodesNeeded", "looks for the fleet that spec.sweep.nodes names; leave one out"
+            )
     yield from _too_many_runs(spec)
     stop = None if spec.stop.after is UNSET else seconds(spec.stop.after)
     if stop == 0:
