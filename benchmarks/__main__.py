@@ -32,6 +32,7 @@ from benchmarks import (
     process,
     publishing,
     quota_cache,
+    scheduling,
     simulation,
     start_up,
 )
@@ -94,6 +95,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
         devices,
         moves,
         publishing,
+        scheduling,
         process,
     ):
         for name, setup in module.WORKLOADS.items():
