@@ -58,6 +58,13 @@ def test_pods_are_spread_by_what_is_free_and_each_node_decides() -> None:
     assert [str(p.shared) for p in plan.plans.values()] == ["0-1"] * 2
 
 
+def test_pods_that_request_nothing_are_spread_too() -> None:
+    spec = {"containers": [{"name": "c"}]}
+    asked = [pod_from_api({"metadata": {"name": f"p{n}"}, "spec": spec}) for n in range(4)]
+    plan = Cluster(of("a", "b")).plan(asked)
+    assert where(plan) == {"p0": "a", "p1": "b", "p2": "a", "p3": "b"}
+
+
 def test_what_its_node_rejects_stays_bound_there() -> None:
     nodes = of("a", machine="1s2n8c1t", topology_manager_policy="single-numa-node")
     plan = Cluster(nodes).plan([pod("one", 1), pod("wide", 5)])

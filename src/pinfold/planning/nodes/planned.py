@@ -42,7 +42,7 @@ from pinfold.core.pod.pod import CPU, MEMORY, Container, Pod, Resources
 from pinfold.core.pod.scheduling import ANYWHERE, Scheduling, Taint
 from pinfold.core.quota.charge import Refused
 from pinfold.planning.nodes.binding import bind
-from pinfold.planning.nodes.scores import least_allocated
+from pinfold.planning.nodes.scores import least_allocated, scored_amounts
 from pinfold.planning.planner import Plan, Planner, admission_order
 from pinfold.planning.quotas import NOT_PLANNED, Made, PlannedQuotas
 
@@ -105,12 +105,16 @@ class Cluster(Struct, frozen=True):
 
 
 class _Live(Struct):
-    """A node while pods come to it; ``taken`` are the devices that were asked for by raw name."""
+    """A node while pods come to it; ``taken`` are the devices that were asked for by raw name.
+
+    ``scored`` is what its pods request as scores see it (:mod:`~pinfold.planning.nodes.scores`).
+    """
 
     node: PlannedNode
     state: NodeState
     made: list[Made] = field(default_factory=list)
     taken: Counter[str] = field(default_factory=Counter)
+    scored: Counter[str] = field(default_factory=Counter)
 
     @property
     def allocatable(self) -> dict[str, int]:
@@ -166,6 +170,7 @@ class _Run:
         if not decision.admitted:
             return replace(found, reason=decision.reason, message=decision.message)
         node.taken.update(amounts(pod))
+        node.scored.update(scored_amounts(pod))
         self._cluster_taken.update(dict(wants.of_cluster))
         pools = {resource: pool for (on, resource), pool in self._pools.items() if on == found.node}
         bound = bound_of(pod, pools, self._cluster_pools) if wants.of_node else {}
@@ -193,6 +198,7 @@ class _Run:
             if lacks is not None:
                 return self._nowhere(pod, dict.fromkeys(self._nodes, lacks))
         requests = {name: n for name, n in amounts(pod).items() if class_of(name) is None}
+        scored = scored_amounts(pod)
         refused: dict[str, str] = {}
         best: tuple[int, int] | None = None
         chosen = None
@@ -206,7 +212,7 @@ class _Run:
             if why:
                 refused[name] = why
                 continue
-            found = (self._score(one, wants), _least_allocated(one, requests, allocatable))
+            found = (self._score(one, wants), _least_allocated(one, scored, allocatable))
             if best is None or found > best:
                 best, chosen = found, name
         return self._nowhere(pod, refused) if chosen is None else Outcome(pod, chosen)
@@ -260,12 +266,10 @@ def _lacking(one: _Live, requests: Mapping[str, int], allocatable: Mapping[str, 
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
-def _least_allocated(
-    one: _Live, requests: Mapping[str, int], allocatable: Mapping[str, int]
-) -> int:
+def _least_allocated(one: _Live, scored: Mapping[str, int], allocatable: Mapping[str, int]) -> int:
     """How much of CPU and memory stays free, from 0 to 100 (``LeastAllocated``)."""
     free = [
-        least_allocated(one.state.requested.get(name, 0) + requests.get(name, 0), has)
+        least_allocated(one.scored[name] + scored.get(name, 0), has)
         for name in _SCORED
         if (has := allocatable.get(name, 0))
     ]
