@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 from msgspec import Struct
 
 from pinfold.core.pod.pod import CPU, MEMORY, Container, Pod, QOSClass, exclusive_requests
 from pinfold.core.values.quantity import Format, Quantity
 from pinfold.planning.simulation.specification import Guarantee
-from pinfold.ports.arrivals import Arrival, PodSize
+from pinfold.ports.arrivals import PodSize
 
 NEWCOMER = "newcomer"
 """The uid of the pod that stands for all of its shape: nobody on a node has it."""
@@ -90,9 +89,3 @@ class Shapes:
                 return True
             case _:
                 return False
-
-
-def shaped(arrivals: Iterator[Arrival], shapes: Shapes) -> Iterator[tuple[float, float, PodShape]]:
-    """Yield time, lifetime and shape of each arrival."""
-    for at, lifetime, size in arrivals:
-        yield at, lifetime, shapes.of(size)
