@@ -28,7 +28,8 @@ class Fates(Record, frozen=True, kw_only=True, rename="camel"):
     rejected_by: Mapping[str, Count]
     """Of those given up: by the reason of their last attempt."""
     refusals: Mapping[str, Count]
-    """All attempts that came to nothing, by reason; ``Unschedulable``: no node had room."""
+    """All attempts that came to nothing, by reason; ``Unschedulable``: no node had room, or with
+    ``TopologyAware`` none of those that were asked would let the pod in."""
 
 
 class Averages(Record, frozen=True, kw_only=True, rename="camel"):
@@ -44,7 +45,7 @@ class Averages(Record, frozen=True, kw_only=True, rename="camel"):
     stranded_cpus: float
     """Free, but the node's policy gives them to nobody, whatever he asks for."""
     idle_sockets: float
-    """Sockets on which no CPU is owned: those that could sleep."""
+    """Sockets that could sleep: no CPU is owned there, and no pod of the node shares CPUs."""
     busy_nodes: float
     """Nodes on which some pod runs."""
     split_containers: float

@@ -32,7 +32,7 @@ from pinfold.planning.simulation.specification import RunSpec
 from pinfold.planning.simulation.worst import MOST, WorstDecisions
 
 UNSCHEDULABLE: Final = "Unschedulable"
-"""The reason where no node has room for a pod."""
+"""The reason where no node has room for a pod, or none that ``TopologyAware`` asks lets it in."""
 
 _LOOK_EVERY: Final = 2048
 """Events between two looks at whether to go on."""
