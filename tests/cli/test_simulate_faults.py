@@ -199,3 +199,30 @@ def test_what_cannot_be_had_is_one_line(
     (line,) = err.splitlines()
     assert line.startswith("Error: ")
     assert message in line
+
+
+def test_results_are_out_before_a_report_that_cannot_be_written(tmp_path: Path) -> None:
+    file = experiment_file(tmp_path, after="1h")
+    program = _started(file, "-o", "json", "--report", "/dev/full")
+    out, err = program.communicate(timeout=60)
+    assert program.returncode == 2
+    assert len(json.loads(out)["runs"]) == 4
+    (line,) = err.splitlines()
+    assert line.startswith("Error: --report /dev/full: ")
+
+
+def test_arrivals_from_a_pipe_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pods.csv")
+    file = experiment_file(tmp_path, after="1h", arrivals={"csv": {"file": "pods.csv"}})
+    program = _started(file)
+    out, err = program.communicate(timeout=60)
+    assert (program.returncode, out) == (2, "")
+    (line,) = err.splitlines()
+    assert "pods.csv: a pipe or a device" in line
+
+
+def test_without_standard_output_nothing_breaks(tmp_path: Path) -> None:
+    file = experiment_file(tmp_path, after="1h")
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *PROGRAM, str(file)]
+    program = subprocess.run(command, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (program.returncode, program.stderr) == (0, b"")

@@ -13,6 +13,7 @@ from msgspec import Struct
 from pinfold.cli.output import InputError, input_errors
 from pinfold.cli.views.report.view import report_view
 from pinfold.documents.simulation.results import Simulation
+from pinfold.linux import durable
 
 try:
     from pinfold.render.report.drawing import picture
@@ -62,8 +63,8 @@ def write_report(simulation: Simulation, path: Path) -> None:
         InputError: it cannot be written there.
     """
     text = page(report_view(simulation))
-    with input_errors(OSError):
-        path.write_text(text, encoding="utf-8")
+    with input_errors(OSError, prefix=f"--report {path}: "):
+        _write(path, text)
 
 
 def write_pictures(simulation: Simulation, folder: Path) -> None:
@@ -73,7 +74,15 @@ def write_pictures(simulation: Simulation, folder: Path) -> None:
         InputError: they cannot be written there.
     """
     pictures = {figure.name: picture(figure) for figure in report_view(simulation).figures()}
-    with input_errors(OSError):
+    with input_errors(OSError, prefix=f"--svg {folder}: "):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in pictures.items():
-            (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+            _write(folder / f"{name}.svg", text)
+
+
+def _write(path: Path, text: str) -> None:
+    """Have a file with all of it, or as it was; what is no file, as a pipe, is written into."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+    else:
+        durable.replace(path, text.encode(), mode=None, sync=False)

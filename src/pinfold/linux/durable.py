@@ -65,7 +65,7 @@ def replace(
     path: Path,
     data: bytes,
     *,
-    mode: int = 0o600,
+    mode: int | None = 0o600,
     owner: tuple[int, int] | None = None,
     sync: bool = True,
 ) -> os.stat_result:
@@ -74,7 +74,7 @@ def replace(
     Args:
         path: the file, which need not be there; a link is replaced, not followed.
         data: its content.
-        mode: its permissions.
+        mode: its permissions; None: those that the umask leaves.
         owner: user and group; None: this process's.
         sync: whether it survives that the machine stops at once; without, it is whole all the same
             for everybody who reads it.

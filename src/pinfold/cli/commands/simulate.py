@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -92,14 +91,15 @@ def simulate(  # noqa: PLR0913 - the options, one each
         )
         return
     document, status = execution.carry_out(loaded)
-    if files is not None:
-        files.write(document)
     if output == "json":
         print_json(document)
     else:
         how = style(color)
-        print_text(render_side_by_side(simulation_view(document), how))
-        sys.stdout.write(render_worst(*worst_view(document), how))
+        text = render_side_by_side(simulation_view(document), how)
+        print_text(text + render_worst(*worst_view(document), how))
+    if files is not None:
+        # After the results are out: a disk that is full must not take these along.
+        files.write(document)
     if status:
         raise SystemExit(status)
 

@@ -12,8 +12,8 @@ from pinfold.documents.records import Record
 Duration = Annotated[
     str,
     Meta(
-        pattern=r"^(0|[1-9][0-9]{0,8}(ms|s|m|h|d))$",
-        description="a whole number and its unit, such as 500ms, 30s, 5m, 2h or 7d; or 0",
+        pattern=r"^(0|(0|[1-9][0-9]{0,8})(ms|s|m|h|d))$",
+        description="a whole number and its unit, such as 500ms, 30s, 5m, 2h, 7d or 0s",
     ),
 ]
 Name = Annotated[

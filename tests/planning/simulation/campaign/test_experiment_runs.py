@@ -191,6 +191,37 @@ def test_a_trace_that_is_gone_meanwhile_is_told_with_the_run(tmp_path: Path) -> 
         run_experiment(loaded, pool)
 
 
+class Refuses(Executor):
+    """Takes nothing."""
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:  # noqa: ARG002 - as all executors
+        raise OSError("too many open files")
+
+
+class Cancels(Executor):
+    """Takes all, and makes none of it."""
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:  # noqa: ARG002 - as all executors
+        future: Future[_T] = Future()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+
+@pytest.mark.parametrize(
+    ("executor", "told"),
+    [
+        (Refuses(), "the executor did not take it: OSError: too many open files"),
+        (Cancels(), "the executor gave no result of it"),
+    ],
+)
+def test_an_executor_that_makes_no_run_is_told_with_the_run(
+    executor: Executor, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match=f"none, seed 1: {told}"), WorkerPool(executor) as pool:
+        run_experiment(small_experiment(tmp_path), pool)
+
+
 def test_all_events_are_the_same_file_whoever_made_the_runs(tmp_path: Path) -> None:
     loaded = small_experiment(tmp_path, after="2h", nodesNeeded=NEEDED)
     found = []

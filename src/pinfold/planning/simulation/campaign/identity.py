@@ -113,6 +113,9 @@ def _digest(*values: object) -> str:
 def _content(path: Path) -> str:
     found = hashlib.sha256()
     try:
+        if not (path.is_file() or path.is_dir()) and path.exists():
+            # Each run reads it once more, and a pipe or a device has no end, or only one reader.
+            raise TraceError(f"{path}: a pipe or a device; write what it tells to a file first")
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
                 found.update(piece)

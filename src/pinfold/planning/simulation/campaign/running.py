@@ -145,10 +145,15 @@ class Running:
         self.flying[cell] = task
         try:
             future = self._pool.executor.submit(carry_out, order)
-        except (BrokenExecutor, RuntimeError) as error:
+            future.add_done_callback(self._done.put)
+        except BrokenExecutor as error:
             raise self._broken(error) from error
+        except Exception as error:
+            # Whoever's executor it is: it may be out of files, or be none at all.
+            raise RunError(
+                f"{task.name}: the executor did not take it: {type(error).__name__}: {error}"
+            ) from error
         self._futures[future] = cell
-        future.add_done_callback(self._done.put)
 
     def _ended(self, future: Future[bytes | None]) -> tuple[Task, bytes | None]:
         cell = self._futures[future]
@@ -165,6 +170,8 @@ class Running:
             raise RunError(f"{task.name}: {error}") from error
         except Exception as error:
             raise RunError(f"{task.name}: {type(error).__name__}: {error}") from error
+        if data is None and not self._stop.asked:
+            raise RunError(f"{task.name}: the executor gave no result of it, but was not told to")
         del self._futures[future], self.flying[cell]
         self._free.append(cell)
         return task, data
