@@ -36,7 +36,7 @@ def test_the_life_is_shown_in_place_of_the_figures(short: Path) -> None:
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "node-7 under whole cores, seed 1"
-    assert lines[1].startswith("2s16c2t@256Gi · kubelet ")
+    assert lines[1].startswith("2s16c2t@half@256Gi · kubelet ")
     assert any(line.endswith(" is refused: SMTAlignmentError") for line in lines)
     assert any(line.endswith("the end of the run") for line in lines)
     assert max(map(len, lines)) <= 80
