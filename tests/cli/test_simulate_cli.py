@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
 
 from pinfold.cli import main
+from pinfold.documents.schemas import json_schema
 from tests.roots import ROOT, SHARED
 
 EXAMPLES = ROOT / "examples" / "simulation"
@@ -145,6 +147,13 @@ def test_the_examples_run(
         assert one["complete"]
         assert one["fates"]["placedAt"]["1"] > 20
         assert one["replayed"]["different"] == 0
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_of_the_published_schema(path: Path) -> None:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if document["kind"] == "Experiment":
+        Draft202012Validator(json_schema("experiment")).validate(document)
 
 
 def test_every_example_is_run() -> None:

@@ -148,7 +148,9 @@ def _told(schema: dict[str, Any], form: type[Struct]) -> dict[str, Any]:
 
 
 def _may_be_missing(field: FieldInfo, *, omits: bool) -> bool:
-    return field.default is UNSET or (omits and field.default is not NODEFAULT)
+    # msgspec keeps an empty container that is the default as its factory.
+    has_default = field.default is not NODEFAULT or field.default_factory is not NODEFAULT
+    return field.default is UNSET or (omits and has_default)
 
 
 def _reached(kinds: Iterable[Any]) -> Iterator[type[Struct]]:

@@ -171,6 +171,12 @@ def test_unknown_fields_are_noted_with_their_place(tmp_path: Path) -> None:
     )
 
 
+def test_a_scheduler_that_is_not_told_of_idle_siblings_is_noted(tmp_path: Path) -> None:
+    own = {"pinfold": {"smtIsolate": {"use": True}}}
+    (note,) = _load(tmp_path, **_configured(**own)).notes
+    assert "pinfold.smtIsolate: the scheduler is not told of siblings that stay idle" in note
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"nodes": [{"machine": "2s8q", "count": 1}]}, "spec.nodes[0].machine: "),
     ({"nodes": [{"machine": "no/such", "count": 1}]}, "spec.nodes[0].machine: "),

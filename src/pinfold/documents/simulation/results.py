@@ -83,7 +83,7 @@ class Moves(Record, frozen=True, kw_only=True, rename="camel"):
     """What the policy ``dynamic`` moved, and its price."""
 
     made_room: Count
-    """Pods that were let in after others moved."""
+    """Plans that moved others so that a pod could be let in."""
     rebalances: Count
     """Plans that made places better."""
     containers: Count

@@ -279,6 +279,11 @@ class _Loading:
         self.notes += loaded.notes
         if config.own is None:
             return config
+        if config.own.smt_isolate.use:
+            self.notes.append(
+                f"{where}: pinfold.smtIsolate: the scheduler is not told of siblings that stay "
+                "idle, so nodes refuse more pods than where an agent tells it"
+            )
         for attribute, name in _BY_LOAD.items():
             if getattr(config.own, attribute).use:
                 raise ConfigError(

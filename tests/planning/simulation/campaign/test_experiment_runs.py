@@ -191,6 +191,17 @@ def test_a_trace_that_is_gone_meanwhile_is_told_with_the_run(tmp_path: Path) -> 
         run_experiment(loaded, pool)
 
 
+def test_nothing_but_zeros_has_a_note(tmp_path: Path) -> None:
+    table = tmp_path / "pods.csv"
+    table.write_text("at,lifetime,cpu,memory\n0,10,1,1Gi\n9,10,1,1Gi\n")
+    csv = {"csv": {"file": "pods.csv"}}
+    for warm_up, notes in (("5s", 0), ("10s", 1)):
+        loaded = small_experiment(tmp_path, arrivals=csv, stop={}, warmUp=warm_up)
+        with local_pool(1) as pool:
+            found = run_experiment(loaded, pool).simulation.notes
+        assert len([note for note in found if note.startswith("no pod was counted")]) == notes
+
+
 class Refuses(Executor):
     """Takes nothing."""
 

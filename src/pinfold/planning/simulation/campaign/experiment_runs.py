@@ -7,7 +7,7 @@ they ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -211,7 +211,17 @@ class _Campaign:
             runs=tuple(self._runs[key] for key in keys if key in self._runs),
             missing=tuple(key for key in keys if key not in self._runs),
             needed=UNSET if loaded.nodes_needed is None else needed,
-            notes=loaded.notes,
+            notes=(*loaded.notes, *_uncounted(self._runs.values())),
+        )
+
+
+def _uncounted(runs: Iterable[Run]) -> Iterator[str]:
+    """Say why there are only zeros, where no pod was counted."""
+    if empty := [run for run in runs if run.complete and not run.fates.arrived]:
+        run = empty[0]
+        yield (
+            f"no pod was counted: the warm-up ends at {run.counted_from:g} s, and none came from "
+            f"then until the end at {run.until:g} s; make warmUp shorter, or give more arrivals"
         )
 
 
