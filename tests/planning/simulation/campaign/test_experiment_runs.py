@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pinfold.adapters.events.file import EventFile
 from pinfold.adapters.executors.local import InProcess, local_pool
 from pinfold.adapters.executors.pool import WorkerPool
+from pinfold.documents.simulation.results import Simulation
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
 from pinfold.planning.simulation.campaign.kept import KeptRuns
 from pinfold.planning.simulation.campaign.running import RunError, Stop
@@ -200,6 +201,49 @@ def test_nothing_but_zeros_has_a_note(tmp_path: Path) -> None:
         with local_pool(1) as pool:
             found = run_experiment(loaded, pool).simulation.notes
         assert len([note for note in found if note.startswith("no pod was counted")]) == notes
+
+
+def _crowd(folder: Path) -> object:
+    """Twenty pods at one moment, at which the run ends; the fleet has no room for all."""
+    (folder / "crowd.csv").write_text("at,lifetime,cpu,memory\n" + "0,100,4,1Gi\n" * 20)
+    return {"csv": {"file": "crowd.csv"}}
+
+
+def _noted(loaded: LoadedExperiment) -> Simulation:
+    with local_pool(1) as pool:
+        return run_experiment(loaded, pool).simulation
+
+
+def test_where_no_pod_was_counted_no_smallest_fleet_is_looked_for(tmp_path: Path) -> None:
+    crowd = _crowd(tmp_path)
+    simulation = _noted(
+        small_experiment(tmp_path, warmUp="2h", arrivals=crowd, stop={}, nodesNeeded=NEEDED)
+    )
+    assert simulation.notes[0].startswith("no pod was counted")
+    assert simulation.needed == ()
+    assert [note.startswith("no smallest fleet") for note in simulation.notes] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_fleet_as_good_as_one_that_lets_nobody_in_is_not_looked_for(tmp_path: Path) -> None:
+    huge = {"sizes": [{"weight": 1, "cpu": "99", "memory": "1Gi"}], "lifetimes": {"mean": "20m"}}
+    arrivals = {"synthetic": {"perHour": 60, **huge}}
+    simulation = _noted(
+        small_experiment(tmp_path, arrivals=arrivals, seeds=[3], nodesNeeded=NEEDED)
+    )
+    assert simulation.needed == ()
+    assert simulation.notes[-1].startswith("no smallest fleet is looked for with seed 3")
+
+
+def test_many_who_wait_at_the_end_are_told_of(tmp_path: Path) -> None:
+    runs = _noted(small_experiment(tmp_path, seeds=[1], arrivals=_crowd(tmp_path), stop={}))
+    (note,) = runs.notes
+    most = max(runs.runs, key=lambda run: run.fates.waiting)
+    assert note.startswith("in 2 of 2 runs more than 5% of the pods waited")
+    assert f"(most: {most.configuration}, seed 1: {most.fates.waiting} of 20)" in note
 
 
 class Refuses(Executor):

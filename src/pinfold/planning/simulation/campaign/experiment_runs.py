@@ -7,13 +7,14 @@ they ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from pinfold.adapters.executors.pool import WorkerPool
 from pinfold.documents.simulation.results import Needed, Run, Simulation
+from pinfold.planning.simulation.campaign.cautions import cautions
 from pinfold.planning.simulation.campaign.identity import Identities
 from pinfold.planning.simulation.campaign.kept import KeptRuns
 from pinfold.planning.simulation.campaign.running import MOST_AT_ONCE, Running, Stop, Task
@@ -97,6 +98,7 @@ class _Campaign:
         self._searches: dict[Task, _Search] = {}
         self._unsearched = [] if loaded.nodes_needed is None else list(loaded.specs)
         self._needed: dict[_Key, Needed] = {}
+        self._notes: dict[str, None] = {}
 
     def outcome(self, pool: WorkerPool) -> Outcome:
         """Have all of it carried out."""
@@ -176,6 +178,13 @@ class _Campaign:
                 continue
             self._unsearched.remove(spec)
             share = acceptance(first) if needed.acceptance is UNSET else needed.acceptance
+            if share <= 0 or not first.fates.arrived:
+                # Any fleet would do, the smallest first.
+                self._notes[
+                    f"no smallest fleet is looked for with seed {spec.seed}: there are no pods "
+                    "that it would have to let in"
+                ] = None
+                continue
             aim = Aim(share, needed.most, needed.precision)
             yield _Search(spec, aim, search(spec.kinds, aim))
 
@@ -204,24 +213,15 @@ class _Campaign:
         loaded = self._loaded
         keys = [_key(spec) for spec in loaded.specs]
         needed = tuple(self._needed[key] for key in keys if key in self._needed)
+        runs = tuple(self._runs[key] for key in keys if key in self._runs)
         return Simulation(
             name=loaded.name,
             experiment=loaded.document,
             configurations=loaded.configurations,
-            runs=tuple(self._runs[key] for key in keys if key in self._runs),
+            runs=runs,
             missing=tuple(key for key in keys if key not in self._runs),
             needed=UNSET if loaded.nodes_needed is None else needed,
-            notes=(*loaded.notes, *_uncounted(self._runs.values())),
-        )
-
-
-def _uncounted(runs: Iterable[Run]) -> Iterator[str]:
-    """Say why there are only zeros, where no pod was counted."""
-    if empty := [run for run in runs if run.complete and not run.fates.arrived]:
-        run = empty[0]
-        yield (
-            f"no pod was counted: the warm-up ends at {run.counted_from:g} s, and none came from "
-            f"then until the end at {run.until:g} s; make warmUp shorter, or give more arrivals"
+            notes=(*loaded.notes, *cautions(runs), *self._notes),
         )
 
 
