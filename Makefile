@@ -25,7 +25,7 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench bench-effect bench-fragmentation bench-suppression e2e guest real-cluster trial fuzz mutants docs wheel venv lock clean
+.PHONY: help run test check bench bench-effect bench-fragmentation bench-suppression study e2e guest real-cluster trial fuzz mutants docs wheel venv lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ bench-fragmentation: $(VENV)/.dev  ## What a stream of pods leaves of a node, st
 bench-suppression: $(VENV)/.dev  ## How steady and how quick best-effort work is suppressed, simulated; TRACE=FOLDER has the trace
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.suppression $(TRACE) --json build/suppression.json $(ARGS)
+
+study: $(VENV)/.dev  ## What a policy costs on real arrivals, and the page of it; TRACES=FOLDER has the traces
+	$(BIN)/python -m benchmarks.study "$(TRACES)" $(ARGS)
 
 e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: crashes, confinement, shield, a real containerd
 	@sh tests/e2e/install.sh
