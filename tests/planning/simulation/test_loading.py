@@ -14,8 +14,10 @@ from pinfold.adapters.traces.azure2017 import Azure2017
 from pinfold.adapters.traces.openb import OpenB
 from pinfold.adapters.traces.table import ArrivalTable
 from pinfold.config.values import ConfigError
+from pinfold.planning.simulation import engine
 from pinfold.planning.simulation.loading import LoadedExperiment, load_experiment
 from pinfold.planning.simulation.synthetic import SyntheticArrivals
+from pinfold.ports.arrivals import TraceError
 
 STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 SMALL: dict[str, Any] = {
@@ -230,3 +232,21 @@ def test_what_cannot_be_run_is_refused_by_its_field(
     text = _refused(tmp_path, **changes)
     assert text.startswith(f"{tmp_path / 'experiment.yaml'}: ")
     assert told in text
+
+
+def test_arrivals_without_end_are_refused_and_those_that_are_read_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spec, *_) = _load(tmp_path).specs
+    asked: list[int] = []
+
+    def go_on() -> bool:
+        asked.append(1)
+        return False
+
+    with pytest.raises(engine.StoppedError):
+        engine.Arrivals.of(spec, go_on)
+    assert asked == [1]
+    monkeypatch.setattr(engine, "_MOST_ARRIVALS", 100)
+    with pytest.raises(TraceError, match=r"more than 100 pods come within .* stop earlier"):
+        engine.Arrivals.of(spec)

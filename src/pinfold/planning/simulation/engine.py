@@ -30,6 +30,7 @@ from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Want
 from pinfold.planning.simulation.shapes import PodShape, Shapes
 from pinfold.planning.simulation.specification import RunSpec
 from pinfold.planning.simulation.worst import MOST, WorstDecisions
+from pinfold.ports.arrivals import TraceError
 
 UNSCHEDULABLE: Final = "Unschedulable"
 """The reason where no node has room for a pod, or none that ``TopologyAware`` asks lets it in."""
@@ -37,8 +38,15 @@ UNSCHEDULABLE: Final = "Unschedulable"
 _LOOK_EVERY: Final = 2048
 """Events between two looks at whether to go on."""
 
+_MOST_ARRIVALS: Final = 50_000_000
+"""Of one run: they take 24 bytes each."""
+
 GoOn = Callable[[float, int], bool]
 """Told the share of the run that is done, and how many pods were placed; False: stop."""
+
+
+class StoppedError(Exception):
+    """A run was told to stop before it began."""
 
 
 class Observer(Protocol):
@@ -75,11 +83,16 @@ class Arrivals(Struct):
     until: float = 0.0
 
     @classmethod
-    def of(cls, spec: RunSpec) -> Arrivals:
+    def of(cls, spec: RunSpec, go_on: Callable[[], bool] = lambda: True) -> Arrivals:
         """Read them, up to where the run stops; the first one comes at 0.
 
+        Args:
+            spec: what is to be run.
+            go_on: asked every few thousand arrivals.
+
         Raises:
-            TraceError: the trace cannot be read.
+            TraceError: the trace cannot be read, or there is no end of it.
+            StoppedError: ``go_on`` said no.
         """
         shapes = Shapes(spec.guarantee, spec.seed)
         found = cls(array("d"), array("d"), array("L"), shapes.every)
@@ -87,8 +100,16 @@ class Arrivals(Struct):
         first: float | None = None
         for at, lifetime, size in spec.arrivals.arrivals(spec.seed):
             first = at if first is None else first
-            if len(found.at) >= most:
+            read = len(found.at)
+            if read >= most:
                 break
+            if read >= _MOST_ARRIVALS:
+                raise TraceError(
+                    f"more than {_MOST_ARRIVALS:,} pods come within {at - first:g} s of time; have "
+                    "the experiment stop earlier, or take a share of them"
+                )
+            if read % _LOOK_EVERY == 0 and not go_on():
+                raise StoppedError
             if at - first > spec.stop_after:
                 found.until = spec.stop_after
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import Final
@@ -13,7 +14,7 @@ import pinfold
 from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.campaign.parcel import unpacked
 from pinfold.planning.simulation.campaign.watch import Place, Stage, Told
-from pinfold.planning.simulation.engine import Arrivals, simulate
+from pinfold.planning.simulation.engine import Arrivals, StoppedError, simulate
 from pinfold.planning.simulation.recording import Recording
 from pinfold.planning.simulation.specification import RunSpec
 from pinfold.ports.events import EventParts
@@ -72,7 +73,7 @@ def carry_out(order: Order) -> bytes | None:
         if told.stopped:
             return None
         spec = unpacked(order.run) if isinstance(order.run, bytes) else order.run
-        arrivals = _arrivals(_Of(order.arrivals, spec))
+        arrivals = _arrivals(_Of(order.arrivals, spec, lambda: not told.stopped))
         with ExitStack() as using:
             observers = []
             if order.events is not None:
@@ -80,6 +81,8 @@ def carry_out(order: Order) -> bytes | None:
                 observers.append(Recording(spec, using.enter_context(writer)))
             ended = simulate(spec, observers, told.go_on, worst=order.worst, arrivals=arrivals)
         return msgspec.json.encode(ended.run)
+    except StoppedError:
+        return None
     finally:
         told.tell(Stage.ENDED)
         told.close()
@@ -99,6 +102,7 @@ class _Of(Struct, frozen=True, eq=False):
 
     identity: str
     spec: RunSpec
+    go_on: Callable[[], bool]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Of) and self.identity == other.identity
@@ -109,4 +113,4 @@ class _Of(Struct, frozen=True, eq=False):
 
 @lru_cache(maxsize=_KEPT)
 def _arrivals(which: _Of) -> Arrivals:
-    return Arrivals.of(which.spec)
+    return Arrivals.of(which.spec, which.go_on)
