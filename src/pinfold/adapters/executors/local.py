@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
@@ -84,11 +85,22 @@ class _ProcessPool(WorkerPool):
         """Those that the executor did not end itself, which it does with SIGTERM."""
         found = {}
         for pid, process in self._processes.known.items():
-            process.join(timeout=1)
-            code = process.exitcode
+            code = _exit_code(process)
             if code is not None and code not in {0, -signal.SIGTERM}:
                 found[pid] = f"exited with {code}" if code > 0 else f"got {_signal_name(-code)}"
         return found
+
+
+def _exit_code(process: BaseProcess, patience: float = 1.0) -> int | None:
+    """How a process ended; None: it has not.
+
+    The executor waits for it, too, and for a moment only who was first knows how it ended.
+    """
+    until = time.monotonic() + patience
+    process.join(timeout=patience)
+    while process.exitcode is None and time.monotonic() < until:
+        time.sleep(0.01)
+    return process.exitcode
 
 
 @contextlib.contextmanager
