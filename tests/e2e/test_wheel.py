@@ -51,6 +51,8 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     locked = ROOT / "requirements.txt"
     subprocess.run([*install, "--require-hashes", "-r", locked], check=True)
     subprocess.run([*install, "--no-deps", wheel], check=True)
+    # A report is drawn by an extra, which is not among the locked ones.
+    subprocess.run([*install, f"{wheel}[report]"], check=True)
     return home / "bin"
 
 
