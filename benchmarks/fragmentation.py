@@ -32,6 +32,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import simulate
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
 from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
@@ -82,8 +83,8 @@ class _Running(Struct):
     split_since: float | None = None
 
 
-class Fragments:
-    """Counts what happens in a run; see :class:`pinfold.planning.simulation.engine.Observer`.
+class Fragments(Observer):
+    """Counts what happens in a run; nobody tries twice.
 
     Args:
         figures: where it is counted.
@@ -108,9 +109,6 @@ class Fragments:
         del at, pod, attempt, shape
         if by is not None:
             self.figures.rejected += self._comes()
-
-    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
-        """Nobody tries twice."""
 
     def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
         """A pod ended."""

@@ -16,13 +16,14 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import UNSCHEDULABLE, Engine
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.scheduling import Want
 from pinfold.planning.simulation.shapes import CONTAINER, PodShape
 from pinfold.planning.simulation.specification import RunSpec
 
 
-class FleetWitness:
+class FleetWitness(Observer):
     """Keeps books of its own of every node, by the planner's own steps, and compares at each event.
 
     ``states`` is what the planner makes of each node: every pod is decided about from the whole

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.simulation.engine import Observer, simulate
+from pinfold.planning.simulation.engine import simulate
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.life import (
     Between,
@@ -22,6 +22,7 @@ from pinfold.planning.simulation.life import (
     node_number,
 )
 from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
 from pinfold.planning.simulation.specification import FleetKind
@@ -167,9 +168,6 @@ class Snapshots(Observer):
     ) -> None:
         del pod, attempt, shape
         self._see(at, by and by[0])
-
-    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
-        pass
 
     def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
         del pod, outcome

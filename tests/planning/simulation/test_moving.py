@@ -14,9 +14,10 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.simulation.results import Moves as CountedMoves
-from pinfold.planning.simulation.engine import Engine, Observer, simulate
+from pinfold.planning.simulation.engine import Engine, simulate
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
 from tests.scenes.pod_lines import CROWDS, PodLine, small_config, small_run
@@ -131,9 +132,6 @@ class Watching(Observer):
             node, _ = by
             assert_sound(node)
             assert not decide(node.model.node, node.state(), shape.pod).admitted
-
-    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
-        del at, pod, shape, reason
 
     def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
         del at, pod, outcome

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pinfold.documents.simulation.results import WorstDecision
 from pinfold.planning.simulation.engine import Engine, simulate
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
 from pinfold.planning.simulation.specification import RunSpec
@@ -83,7 +83,7 @@ def test_nobody_looks_for_them_where_none_are_wanted() -> None:
     assert simulate(run_of(lines, "best-effort"), worst=0).run.worst == ()
 
 
-class Every:
+class Every(Observer):
     """Keeps all decisions of a run that could be among the worst, by themselves."""
 
     def __init__(self) -> None:
@@ -107,15 +107,6 @@ class Every:
         if by is not None:
             cpus, free = shape.cpus, by[0].model.free_cpus(by[0].free)
             self.refused_with[cpus] = max(free, self.refused_with.get(cpus, 0))
-
-    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
-        """Nothing to keep."""
-
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
-        """Nothing to keep."""
-
-    def moved(self, moves: Moves) -> None:
-        """Nothing to keep."""
 
 
 @settings(max_examples=100, deadline=None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from pinfold.planning.simulation.figures import Counts, Gauges, Series
 from pinfold.planning.simulation.fitting import Fitting, Period
 from pinfold.planning.simulation.fleet import FleetNode, NodeModel, RefusedBy
 from pinfold.planning.simulation.moving import Moves, Moving
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Want
 from pinfold.planning.simulation.shapes import PodShape, Shapes
@@ -47,27 +48,6 @@ GoOn = Callable[[float, int], bool]
 
 class StoppedError(Exception):
     """A run was told to stop before it began."""
-
-
-class Observer(Protocol):
-    """Whoever wants to know what happens in a run; times are seconds from the first arrival."""
-
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
-        """A node let a pod in; it has it already."""
-
-    def refused(
-        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
-    ) -> None:
-        """A node refused a pod; None: none had room for it."""
-
-    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
-        """A pod was given up, after as many attempts as it may have."""
-
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
-        """A pod ended; its node has it no more."""
-
-    def moved(self, moves: Moves) -> None:
-        """A node has moved pods to other CPUs; only the policy ``dynamic`` does."""
 
 
 class Arrivals(Struct):
@@ -243,21 +223,22 @@ class Engine:
         want = self._wants[shape.number]
         found = self._find(want, shape)
         if found is None:
-            self._refuse(at, pod, attempt, shape, None, None)
+            self._refuse(at, pod, attempt, shape, None)
             return
         number, outcome = found
         node = self.nodes[number]
-        if not outcome.admitted and self._moving is not None:
-            outcome = self._with_room(self._moving, node, shape, outcome)
+        moving = self._moving
+        if not outcome.admitted and moving is not None and moving.make_room(node, shape):
+            outcome = self._answer(node, shape)
         if not outcome.admitted:
-            self._refuse(at, pod, attempt, shape, node, outcome)
+            self._refuse(at, pod, attempt, shape, (node, outcome))
             return
         node.take(pod, outcome)
         self._index.take(number, want)
         self.gauges.changed(node, outcome, 1)
         self.series.totals["placed"] += 1
-        if self._moving is not None:
-            self._moving.changed.add(number)
+        if moving is not None:
+            moving.changed.add(number)
         if pod >= self._counted_from:
             self.counts.placed(outcome, attempt)
         ends = at + self.arrivals.lifetime[pod]
@@ -291,12 +272,6 @@ class Engine:
             self.counts.different += not node.model.is_as_decided(node, shape, outcome)
         return outcome
 
-    def _with_room(
-        self, moving: Moving, node: FleetNode, shape: PodShape, refused: Outcome
-    ) -> Outcome:
-        """What a node answers to a pod that it refused, once it has made room if it can."""
-        return self._answer(node, shape) if moving.make_room(node, shape) else refused
-
     def _moved(self, moves: Moves) -> None:
         self.gauges.moved(moves)
         self.series.totals["moved"] += len(moves.moved)
@@ -305,16 +280,10 @@ class Engine:
         for observer in self.observers:
             observer.moved(moves)
 
-    def _refuse(  # noqa: PLR0913, PLR0917 - when, who, where and why
-        self,
-        at: float,
-        pod: int,
-        attempt: int,
-        shape: PodShape,
-        node: FleetNode | None,
-        outcome: Outcome | None,
+    def _refuse(
+        self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
-        reason = UNSCHEDULABLE if outcome is None else outcome.reason
+        reason = UNSCHEDULABLE if by is None else by[1].reason
         counts, counted = self.counts, pod >= self._counted_from
         gives_up = attempt > self.spec.retry.limit
         if counted:
@@ -328,7 +297,6 @@ class Engine:
             self.series.totals["rejected"] += 1
         else:
             self._again.append((at + self.spec.retry.backoff, pod, attempt + 1))
-        by = None if node is None or outcome is None else (node, outcome)
         for observer in self.observers:
             observer.refused(at, pod, attempt, shape, by)
             if gives_up:

@@ -19,6 +19,7 @@ from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.engine import simulate
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves, Why
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import BEYOND, Outcome
 from pinfold.planning.simulation.shapes import PodShape
 from pinfold.planning.simulation.specification import FleetKind, RunSpec
@@ -98,8 +99,8 @@ class Life(Struct, frozen=True):
     pictures: tuple[Picture, ...]
 
 
-class _Watching:
-    """Keeps what happens to one node; see :class:`~.engine.Observer`."""
+class _Watching(Observer):
+    """Keeps what happens to one node."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -118,9 +119,6 @@ class _Watching:
         del attempt, shape
         if by is not None and by[0].number == self._number:
             self.events.append(Event(at, "refused", pod, by[1]))
-
-    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
-        """That a pod is given up is nothing of a node."""
 
     def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
         """A pod of it ended."""

@@ -9,6 +9,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import UNSCHEDULABLE
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
 from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import Outcome
 from pinfold.planning.simulation.shapes import PodShape
 from pinfold.planning.simulation.specification import RunSpec
@@ -18,7 +19,7 @@ _REMEMBERED: Final = 65_536
 """Sets of CPUs of which the text is known."""
 
 
-class Recording:
+class Recording(Observer):
     """An observer that writes all down.
 
     Args:

@@ -24,7 +24,7 @@ from pinfold.documents.explanation import Explanation
 from pinfold.documents.simulation.results import WorstDecision
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves
+from pinfold.planning.simulation.observing import Observer
 from pinfold.planning.simulation.outcome import BEYOND, Outcome
 from pinfold.planning.simulation.shapes import PodShape
 from pinfold.planning.wants import describe_left
@@ -48,7 +48,7 @@ class _Kept(Struct, frozen=True):
     outcome: Outcome
 
 
-class WorstDecisions:
+class WorstDecisions(Observer):
     """Keeps the worst decisions while a run goes on.
 
     Args:
@@ -60,7 +60,7 @@ class WorstDecisions:
         self._kept: dict[_Key, _Kept] = {}
 
     def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
-        """See :class:`~.engine.Observer`; a node that has let a pod in."""
+        """A node has let a pod in."""
         del attempt
         if not outcome.is_spread or at < self._since:
             return
@@ -75,7 +75,7 @@ class WorstDecisions:
     def refused(
         self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
     ) -> None:
-        """See :class:`~.engine.Observer`; only what a kubelet refuses is a decision."""
+        """Only what a kubelet refuses is a decision."""
         del attempt
         if by is None or at < self._since:
             return
@@ -84,15 +84,6 @@ class WorstDecisions:
         key, rank = (outcome.reason, _size(shape)), (left, 0)
         if left >= 0 and self._is_worse(key, rank):
             self._kept[key] = _Kept(rank, at, pod, node.copied(), outcome)
-
-    def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
-        """See :class:`~.engine.Observer`."""
-
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
-        """See :class:`~.engine.Observer`."""
-
-    def moved(self, moves: Moves) -> None:
-        """See :class:`~.engine.Observer`."""
 
     def found(self, most: int = MOST) -> tuple[WorstDecision, ...]:
         """The worst ones, refusals first, each decided and explained anew."""
