@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from pinfold.planning.nodes.scores import BEST
 from pinfold.planning.simulation.shelves import (
+    Alike,
     Capacity,
     Layout,
     LeastShelf,
@@ -63,11 +64,11 @@ class NodeIndex:
         self._cpu, self._memory = array("q", bytes(8 * total)), array("q", bytes(8 * total))
         self._slots = array("l")  # how many more pods may come
         self._shelf: list[Shelf] = []  # of each node
-        self._shelves: dict[tuple[object, ...], Shelf] = {}
+        self._shelves: dict[Alike, Shelf] = {}
         self._filled: dict[Shelf, None] = {}  # those with nodes
         nodes: dict[Shelf, list[int]] = {}
         for capacity, count in zip(capacities, counts, strict=True):
-            shelf = self._shelf_of(capacity, capacity.extended, 0, 0)
+            shelf = self._shelf_of(Alike(capacity, capacity.extended))
             first = len(self._slots)
             self._slots.extend([capacity.pods] * count)
             self._shelf += [shelf] * count
@@ -137,10 +138,12 @@ class NodeIndex:
         if more_cpu or more_memory or any(want.extended):
             each = zip(shelf.free, want.extended, strict=True)
             shelf = self._shelf[node] = self._shelf_of(
-                shelf.capacity,
-                tuple([free - sign * asked for free, asked in each]),
-                shelf.more_cpu + sign * more_cpu,
-                shelf.more_memory + sign * more_memory,
+                Alike(
+                    shelf.capacity,
+                    tuple([free - sign * asked for free, asked in each]),
+                    shelf.more_cpu + sign * more_cpu,
+                    shelf.more_memory + sign * more_memory,
+                )
             )
         if slots > 0:
             if not shelf.cpus:
@@ -175,14 +178,10 @@ class NodeIndex:
             for entry in level.between(start, start + count):
                 yield entry & self._mask
 
-    def _shelf_of(
-        self, capacity: Capacity, free: tuple[int, ...], more_cpu: int, more_memory: int
-    ) -> Shelf:
-        key = capacity, free, more_cpu, more_memory
-        shelf = self._shelves.get(key)
+    def _shelf_of(self, alike: Alike) -> Shelf:
+        shelf = self._shelves.get(alike)
         if shelf is None:
-            shelf = self._form(*key, self._layout)
-            self._shelves[key] = shelf
+            shelf = self._shelves[alike] = self._form(alike, self._layout)
         return shelf
 
 

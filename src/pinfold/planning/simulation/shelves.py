@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -74,29 +74,33 @@ Stretch = tuple[Level, int, int, "Shelf"]
 score, where the shelf is exact; else those that have it are among them."""
 
 
+class Alike(NamedTuple):
+    """What all nodes of a shelf have alike.
+
+    Attributes:
+        capacity: of each of them.
+        free: what they have left of each extended resource.
+        more_cpu, more_memory: by how much their pods count with more in scores than they request.
+    """
+
+    capacity: Capacity
+    free: tuple[int, ...]
+    more_cpu: int = 0
+    more_memory: int = 0
+
+
 class Shelf:
     """Nodes of one kind that use the same of everything but cpu and memory.
 
     Args:
-        capacity: of each of them.
-        free: what they have left of each extended resource.
-        more_cpu, more_memory: by how much their pods count with more in scores than they request.
+        alike: what they have alike.
         layout: of all shelves.
     """
 
-    def __init__(
-        self,
-        capacity: Capacity,
-        free: tuple[int, ...],
-        more_cpu: int,
-        more_memory: int,
-        layout: Layout,
-    ) -> None:
-        self.capacity = capacity
-        self.free = free
-        self.more_cpu, self.more_memory = more_cpu, more_memory
+    def __init__(self, alike: Alike, layout: Layout) -> None:
+        self.capacity, self.free, self.more_cpu, self.more_memory = alike
         self.layout, self.bits = layout, layout.bits
-        self.weights = max(1, (capacity.cpu > 0) + (capacity.memory > 0))
+        self.weights = max(1, (self.capacity.cpu > 0) + (self.capacity.memory > 0))
         self.step = 1
         """How many uses of cpu, in milli-CPUs, a level is for; 1: the shelf is exact."""
         self.cpus: list[int] = []
@@ -180,18 +184,12 @@ class Shelf:
 class LeastShelf(Shelf):
     """The emptiest node is the best: the least of memory of some level."""
 
-    def __init__(
-        self,
-        capacity: Capacity,
-        free: tuple[int, ...],
-        more_cpu: int,
-        more_memory: int,
-        layout: Layout,
-    ) -> None:
-        super().__init__(capacity, free, more_cpu, more_memory, layout)
+    def __init__(self, alike: Alike, layout: Layout) -> None:
+        super().__init__(alike, layout)
         self._least: list[int] = []  # memory, by level
         self._used: list[float] = []  # cpu and that memory, each as a share of the whole
-        self._plain = not more_cpu and not more_memory and capacity.cpu > 0 < capacity.memory
+        is_plain = not alike.more_cpu and not alike.more_memory
+        self._plain = is_plain and alike.capacity.cpu > 0 < alike.capacity.memory
 
     def _insert(self, place: int, cpu: int, level: Level) -> None:
         super()._insert(place, cpu, level)
