@@ -12,7 +12,7 @@ import click
 from pinfold.cli.output import F, InputError, input_errors, print_text
 from pinfold.cli.terminal import style
 from pinfold.cli.views.life import life_view
-from pinfold.core.values.duration import DurationError, parse_duration
+from pinfold.core.values.duration import DAY, DurationError, parse_duration
 from pinfold.planning.simulation.life import (
     NoMomentError,
     UnknownNodeError,
@@ -26,7 +26,6 @@ from pinfold.render.simulation.life_svg import render_life_svg
 from pinfold.render.simulation.life_text import render_life
 
 _DAYS: Final = re.compile(r"(?:([0-9]{1,6})d)?(.*)", re.ASCII | re.DOTALL)
-_DAY: Final = 86_400
 _NAMED: Final = 12
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.]+")
 _LONGEST: Final = 60
@@ -46,7 +45,7 @@ def _seconds(text: str) -> float:
         raise click.BadParameter(f"{error}; with days: 3d, 3d12h") from None
     if text.startswith(("+", "-")) or seconds < 0:
         raise click.BadParameter(f"{text}: write a time from the first arrival on, such as 3d12h")
-    return int(days or 0) * _DAY + seconds
+    return int(days or 0) * DAY + seconds
 
 
 def life_options(command: F) -> F:

@@ -16,6 +16,7 @@ from pinfold.core.kubelet.versions import KubeletVersionError, named_version
 from pinfold.core.pod.api import PodError, quantity_from_api
 from pinfold.core.pod.pod import CPU
 from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.duration import LONG_UNITS
 from pinfold.documents.simulation.experiment import Experiment, NodeKind, Spec, Sweep, Synthetic
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
@@ -27,7 +28,6 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 100_000
 MAX_RUNS: Final = 10_000
 _HEADER: Final = f"it starts with apiVersion: {VERSION} and kind: {KIND}"
-_UNITS: Final[Mapping[str, float]] = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"([0-9]+)([a-z]+)\n?", re.ASCII)
 _MOST_MILLI: Final = 10**9
 _MOST_BYTES: Final = 2**60
@@ -54,7 +54,7 @@ def read_experiment(path: str) -> Experiment:
 def seconds(duration: str) -> float:
     """The seconds of a duration of an experiment, such as ``500ms`` or ``7d``."""
     found = _DURATION.fullmatch(duration)
-    return 0.0 if found is None else int(found[1]) * _UNITS[found[2]]
+    return 0.0 if found is None else int(found[1]) * LONG_UNITS[found[2]]
 
 
 def kind_names(kinds: Sequence[NodeKind]) -> tuple[str, ...]:

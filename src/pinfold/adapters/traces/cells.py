@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.traces.files import damaged, numbered_lines, shown
+from pinfold.core.values.duration import LONG_UNITS
 
 MAX_SECONDS: Final = 1e12
 MAX_NUMBER: Final = 2**63 - 1
 """The most that the API has of any resource."""
 _DECIMAL: Final = re.compile(r"[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-_TIME: Final = re.compile(rf"({_DECIMAL.pattern})(ms|s|m|h|d|)", re.ASCII)
-_UNITS: Final = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME: Final = re.compile(rf"({_DECIMAL.pattern})({'|'.join(LONG_UNITS)}|)", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 
@@ -35,7 +35,7 @@ def seconds(text: str, column: str = "") -> float:
     if found is None:
         what = "is no time; write seconds, or a number and ms, s, m, h or d"
         raise CellError(f"{column} {shown(text)} {what}".strip())
-    value = float(found[1]) * _UNITS[found[2]]
+    value = float(found[1]) * LONG_UNITS[found[2] or "s"]
     if value > MAX_SECONDS:
         raise CellError(f"{column} {shown(text)} is longer than {MAX_SECONDS:g} s".strip())
     return value

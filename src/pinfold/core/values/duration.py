@@ -6,9 +6,17 @@ Source: ``time.ParseDuration`` of Go, whose words its errors have.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+DAY: Final = 86_400
+"""Seconds; Go knows no days."""
+LONG_UNITS: Final[Mapping[str, float]] = {
+    **{unit: _UNITS[unit] for unit in ("ms", "s", "m", "h")},
+    "d": DAY,
+}
+"""Seconds of the units in which experiments and traces tell times."""
 _NUMBER_AND_UNIT: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.]*)", re.ASCII)
 _LONGEST: Final = (2**63 - 1) / 1e9
 _SHOWN: Final = 80
