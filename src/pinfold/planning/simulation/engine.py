@@ -115,6 +115,8 @@ class Engine:
         spec: RunSpec,
         observers: Iterable[Observer] = (),
         arrivals: Arrivals | None = None,
+        *,
+        fits: bool = True,
     ) -> None:
         self.spec = spec
         self.observers = tuple(observers)
@@ -138,7 +140,8 @@ class Engine:
                 break
         # A run that is interrupted has looked less often.
         shapes, period = self.arrivals.shapes, Period(spec.warm_up, self.until)
-        each = [shapes[number] for number in self.arrivals.shape[self._counted_from :]]
+        numbers = self.arrivals.shape[self._counted_from :] if fits else ()
+        each = [shapes[number] for number in numbers]
         self._fitting = Fitting(self.nodes, each, period, spec.seed)
         self._ends: list[tuple[float, int, int]] = []
         self._again: deque[tuple[float, int, int]] = deque()
@@ -336,12 +339,13 @@ class Engine:
         )
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - a run, and what is made of it
     spec: RunSpec,
     observers: Iterable[Observer] = (),
     go_on: GoOn | None = None,
     *,
     worst: int = MOST,
+    fits: bool = True,
     arrivals: Arrivals | None = None,
 ) -> Simulated:
     """Simulate one configuration with one seed.
@@ -351,6 +355,7 @@ def simulate(
         observers: who is told of each event.
         go_on: asked every few thousand events; where it says no, the run ends as it is then.
         worst: how many of the worst decisions are told of; 0: nobody looks for them.
+        fits: whether it is looked at how much of what is free could be used.
         arrivals: the run's own, where somebody has read them already.
 
     Raises:
@@ -359,6 +364,6 @@ def simulate(
         TraceError: the trace cannot be read.
     """
     kept = WorstDecisions(spec.warm_up)
-    engine = Engine(spec, (*observers, kept) if worst else observers, arrivals)
+    engine = Engine(spec, (*observers, kept) if worst else observers, arrivals, fits=fits)
     run = engine.result(complete=engine.go(go_on))
     return Simulated(replace(run, worst=kept.found(worst)), engine.nodes)

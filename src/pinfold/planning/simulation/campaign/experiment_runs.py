@@ -24,7 +24,6 @@ from pinfold.planning.simulation.campaign.watch import Watch
 from pinfold.planning.simulation.campaign.worker import EventsOf, read_run
 from pinfold.planning.simulation.loading import LoadedExperiment
 from pinfold.planning.simulation.specification import RunSpec, scaled
-from pinfold.planning.simulation.worst import MOST
 from pinfold.ports.events import EventParts
 
 _Key = tuple[str, int]
@@ -128,15 +127,15 @@ class _Campaign:
         for number, spec in sorted(numbered, key=lambda one: places[one[1].seed]):
             if self._stop.asked:
                 return
-            task = self._task(spec, MOST)
+            task = self._task(spec)
             if self._events is not None:
                 task = replace(task, events=EventsOf(self._events, number))
             self._add(task)
 
-    def _task(self, spec: RunSpec, worst: int) -> Task:
+    def _task(self, spec: RunSpec, *, is_tried: bool = False) -> Task:
         identities = self._identities
-        identity = "" if self._kept is None else identities.of_run(spec, worst)
-        return Task(spec, identity, identities.of_arrivals(spec), worst)
+        identity = "" if self._kept is None else identities.of_run(spec, is_tried)
+        return Task(spec, identity, identities.of_arrivals(spec), is_tried)
 
     def _add(self, task: Task) -> None:
         """Have a task carried out, unless its result is there."""
@@ -199,7 +198,7 @@ class _Campaign:
             return
         search.tried += 1
         spec = replace(search.spec, kinds=scaled(search.spec.kinds, factor))
-        task = self._task(spec, worst=0)
+        task = self._task(spec, is_tried=True)
         self._searches[task] = search
         self._add(task)
 

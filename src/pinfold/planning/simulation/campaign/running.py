@@ -72,12 +72,15 @@ class Stop:
 
 
 class Task(Struct, frozen=True, eq=False):
-    """A run to be carried out; ``identity`` is what decides it."""
+    """A run to be carried out; ``identity`` is what decides it.
+
+    Of one that ``is_tried``, in a search for a fleet, only the fates are wanted.
+    """
 
     spec: RunSpec
     identity: str
     arrivals: str
-    worst: int
+    is_tried: bool
     events: EventsOf | None = None
 
     @property
@@ -141,7 +144,7 @@ class Running:
         cell = self._free.pop()
         self._watch.clear(cell)
         run = task.spec if self._pool.same_process else packed(task.spec)
-        order = Order(run, task.arrivals, task.worst, self._watch.place, cell, task.events)
+        order = Order(run, task.arrivals, task.is_tried, self._watch.place, cell, task.events)
         self.flying[cell] = task
         try:
             future = self._pool.executor.submit(carry_out, order)

@@ -17,6 +17,7 @@ from pinfold.planning.simulation.campaign.watch import Place, Stage, Told
 from pinfold.planning.simulation.engine import Arrivals, StoppedError, simulate
 from pinfold.planning.simulation.recording import Recording
 from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.worst import MOST
 from pinfold.ports.events import EventParts
 
 _KEPT: Final = 3
@@ -40,7 +41,7 @@ class Order(Struct, frozen=True):
     Attributes:
         run: its values, or these packed.
         arrivals: what decides which pods come.
-        worst: how many of the worst decisions are to be told.
+        is_tried: whether it is one of a search for a fleet, of which only the fates are wanted.
         place, cell: where to tell how far it is.
         events: where its events go; None: nobody wants them.
         version: of the program that asks.
@@ -48,7 +49,7 @@ class Order(Struct, frozen=True):
 
     run: RunSpec | bytes
     arrivals: str
-    worst: int
+    is_tried: bool
     place: Place | None
     cell: int
     events: EventsOf | None = None
@@ -79,7 +80,14 @@ def carry_out(order: Order) -> bytes | None:
             if order.events is not None:
                 writer = order.events.parts.part(order.events.number)
                 observers.append(Recording(spec, using.enter_context(writer)))
-            ended = simulate(spec, observers, told.go_on, worst=order.worst, arrivals=arrivals)
+            ended = simulate(
+                spec,
+                observers,
+                told.go_on,
+                worst=0 if order.is_tried else MOST,
+                fits=not order.is_tried,
+                arrivals=arrivals,
+            )
         return msgspec.json.encode(ended.run)
     except StoppedError:
         return None
