@@ -30,12 +30,12 @@ from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import PodShape
-from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
+from pinfold.planning.simulation.experiment.specification import FleetKind, Retry, RunSpec
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.moving import Moves
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.observer import Observer
 from pinfold.ports.arrivals import Arrival, ArrivalSource, PodSize
 
 MACHINES: Final = {2: "2s32c2t", 8: "2s4n32c2t"}
@@ -96,11 +96,11 @@ class Fragments(Observer):
         self._uncounted = warm_up
         self._running: dict[int, _Running] = {}
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
         """The node let a pod in."""
         del attempt, node
         one = self._running[pod] = _Running(at, self._comes())
-        self._see(one, outcome, at)
+        self._see(one, answer, at)
 
     def refused(
         self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
@@ -110,9 +110,9 @@ class Fragments(Observer):
         if by is not None:
             self.figures.rejected += self._comes()
 
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+    def ended(self, at: float, pod: int, node: FleetNode, answer: Answer) -> None:
         """A pod ended."""
-        del node, outcome
+        del node, answer
         self._count(self._running.pop(pod), at)
 
     def moved(self, moves: Moves) -> None:
@@ -136,8 +136,8 @@ class Fragments(Observer):
         self.figures.arrivals += 1
         return True
 
-    def _see(self, one: _Running, outcome: Outcome, at: float) -> None:
-        if not outcome.is_split:
+    def _see(self, one: _Running, answer: Answer, at: float) -> None:
+        if not answer.is_split:
             self._whole_again(one, at)
         elif one.split_since is None:
             one.split_since = at

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Scorer, Want
+from pinfold.planning.simulation.scheduling.node_index import Capacity, NodeIndex, Scorer, Want
 
 NODES: Final = (1_000, 10_000, 100_000)
 _GIB: Final = 2**30

@@ -28,8 +28,12 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import Engine, simulate
-from pinfold.planning.simulation.specification import FleetKind, RunSpec
-from pinfold.planning.simulation.synthetic import LifetimeLaw, SyntheticArrivals, WeightedSize
+from pinfold.planning.simulation.experiment.specification import FleetKind, RunSpec
+from pinfold.planning.simulation.experiment.synthetic import (
+    LifetimeLaw,
+    SyntheticArrivals,
+    WeightedSize,
+)
 from pinfold.ports.arrivals import ArrivalSource, PodSize
 
 FLEETS: Final = (100, 1_000, 10_000, 100_000)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.simulation import ARRIVALS, FLEETS, filling, of, placement
-from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.experiment.specification import RunSpec
 from pinfold.render.report.drawing import picture
 from pinfold.render.report.view import Column, Figure, Line, LineChart, Table
 

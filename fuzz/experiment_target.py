@@ -13,8 +13,8 @@ import msgspec
 from fuzz import seeds
 from fuzz.engine import Target
 from pinfold.config.values import ConfigError
-from pinfold.planning.simulation.loading import load_experiment
-from pinfold.planning.simulation.synthetic import SyntheticArrivals
+from pinfold.planning.simulation.experiment.loading import load_experiment
+from pinfold.planning.simulation.experiment.synthetic import SyntheticArrivals
 
 _WORDS: Final = (
     b"apiVersion: pinfold.dev/v1alpha1",

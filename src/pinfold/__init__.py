@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pinfold.core.values.quantity import Quantity
     from pinfold.documents.simulation.results import Simulation
     from pinfold.planning.planner import Plan, Planner
+    from pinfold.planning.simulation.experiment.loading import LoadedExperiment, load_experiment
     from pinfold.planning.simulation.library import simulate
-    from pinfold.planning.simulation.loading import LoadedExperiment, load_experiment
     from pinfold.planning.simulation.tables import (
         fits_table,
         reasons_table,
@@ -52,7 +52,7 @@ _HOMES = {
     "Container": "pinfold.core.pod.pod",
     "KubeletVersion": "pinfold.core.kubelet.versions",
     "KubeletView": "pinfold.core.machine.kubelet_view",
-    "LoadedExperiment": "pinfold.planning.simulation.loading",
+    "LoadedExperiment": "pinfold.planning.simulation.experiment.loading",
     "Machine": "pinfold.core.machine.machine",
     "NamedVersion": "pinfold.core.kubelet.versions",
     "NodeConfig": "pinfold.core.kubelet.node_config",
@@ -64,7 +64,7 @@ _HOMES = {
     "Simulation": "pinfold.documents.simulation.results",
     "fits_table": "pinfold.planning.simulation.tables",
     "kubelet_view": "pinfold.core.machine.kubelet_view",
-    "load_experiment": "pinfold.planning.simulation.loading",
+    "load_experiment": "pinfold.planning.simulation.experiment.loading",
     "named_version": "pinfold.core.kubelet.versions",
     "open_machine": "pinfold.adapters.machines.source",
     "parse_short_form": "pinfold.core.machine.short_form",

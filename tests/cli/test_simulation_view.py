@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pinfold.cli.views.simulation import simulation_view
 from pinfold.documents.simulation.results import Needed, Simulation
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.loading import load_experiment
+from pinfold.planning.simulation.experiment.loading import load_experiment
 from pinfold.render.simulation.side_by_side import render_side_by_side
 from pinfold.render.terminal import Style
 

@@ -6,7 +6,7 @@ from benchmarks.fragmentation import MACHINES, Figures, Stream, counted, row, ru
 from benchmarks.fragmentation_plot import as_svg
 from msgspec import to_builtins
 
-from pinfold.planning.simulation.fleet import NodeModel
+from pinfold.planning.simulation.fleet.nodes import NodeModel
 from tests.scenes.pod_lines import PodLine, listed
 
 _LONG = 10.0**6

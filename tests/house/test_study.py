@@ -12,8 +12,8 @@ from benchmarks.study.tables import PICTURES, TABLES, experiments, table, with_t
 from msgspec.structs import replace
 
 from pinfold.documents.simulation.results import Simulation
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment, load_experiment
 from pinfold.planning.simulation.library import simulate
-from pinfold.planning.simulation.loading import LoadedExperiment, load_experiment
 from tests.scenes.small_traces import azure2017, openb
 
 

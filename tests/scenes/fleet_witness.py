@@ -14,13 +14,13 @@ from pinfold.admission.settling import release, settle
 from pinfold.core.pod.pod import CPU, MEMORY, Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import UNSCHEDULABLE, Engine
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.scheduling import Want
-from pinfold.planning.simulation.shapes import CONTAINER, PodShape
-from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.experiment.specification import RunSpec
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.moving import Moves
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import CONTAINER, PodShape
+from pinfold.planning.simulation.observers.observer import Observer
+from pinfold.planning.simulation.scheduling.node_index import Want
 
 
 class FleetWitness(Observer):
@@ -43,16 +43,16 @@ class FleetWitness(Observer):
         self.story: list[Any] = []
         """When, what and who; and of what else it tells."""
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
         """It has to be what the planner decides, on CPUs that nobody has."""
-        self.story.append((at, "placed", pod, attempt, node.name, outcome.claim))
+        self.story.append((at, "placed", pod, attempt, node.name, answer.claim))
         assert pod not in self.running
         self.waiting.discard(pod)
-        decision = self._as_planned(pod, node, outcome)
+        decision = self._as_planned(pod, node, answer)
         assert decision.admitted
         # The ledger refuses a CPU with two owners, and one that is reserved.
         self.states[node.number] = settle(self.states[node.number], decision)
-        self.running[pod] = node, decision.pod, outcome.claim
+        self.running[pod] = node, decision.pod, answer.claim
         self._compare(node, at)
 
     def refused(
@@ -87,12 +87,12 @@ class FleetWitness(Observer):
         self.fates["rejected"] += pod >= self._first
         self._conserved(at)
 
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+    def ended(self, at: float, pod: int, node: FleetNode, answer: Answer) -> None:
         """What it had is free."""
-        self.story.append((at, "ended", pod, node.name, outcome.claim))
+        self.story.append((at, "ended", pod, node.name, answer.claim))
         where, its_pod, claim = self.running.pop(pod)
         assert where is node
-        assert outcome.claim == claim
+        assert answer.claim == claim
         self.states[node.number] = release(self.states[node.number], its_pod)
         self.fates["ended"] += pod >= self._first
         self._compare(node, at)
@@ -122,23 +122,23 @@ class FleetWitness(Observer):
         at, warm_up = self.engine.arrivals.at, self.engine.spec.warm_up
         return sum(one < warm_up for one in at)
 
-    def _as_planned(self, pod: int, node: FleetNode, outcome: Outcome) -> Decision:
-        newcomer = replace(outcome.shape.pod, uid=str(pod))
+    def _as_planned(self, pod: int, node: FleetNode, answer: Answer) -> Decision:
+        newcomer = replace(answer.shape.pod, uid=str(pod))
         planner = node.model.planner
         decision = decide(planner.node, self.states[node.number], newcomer)
         given = decision.allocations.get(CONTAINER)
         claim = 0 if given is None else given.claim.mask
         idle = None if given is None or given.idle is None else given.idle.mask
-        assert outcome.shape is self.engine.arrivals.shapes[self.engine.arrivals.shape[pod]]
-        assert (outcome.admitted, outcome.reason, outcome.message, outcome.claim, outcome.idle) == (
+        assert answer.shape is self.engine.arrivals.shapes[self.engine.arrivals.shape[pod]]
+        assert (answer.admitted, answer.reason, answer.message, answer.claim, answer.idle) == (
             decision.admitted,
             decision.reason or "",
             decision.message or "",
             claim,
             idle,
         )
-        assert outcome.blocks == decision.memory.get(CONTAINER, ())
-        assert outcome.devices == decision.devices.get(CONTAINER, {})
+        assert answer.blocks == decision.memory.get(CONTAINER, ())
+        assert answer.devices == decision.devices.get(CONTAINER, {})
         self.decisions += 1
         return decision
 
@@ -160,9 +160,9 @@ class FleetWitness(Observer):
 
     def _owned_once(self, node: FleetNode) -> None:
         policy, taken = node.model.node.cpu_policy, 0
-        for outcome in node.pods.values():
-            assert not taken & outcome.claim
-            taken |= outcome.claim
+        for answer in node.pods.values():
+            assert not taken & answer.claim
+            taken |= answer.claim
         assert not taken & node.free
         if policy is not None:
             assert not taken & policy.reserved.mask

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
+from pinfold.planning.simulation.experiment.specification import FleetKind, Retry, RunSpec
 from pinfold.ports.arrivals import Arrival, PodSize
 from tests.scenes.simulated_fleets import GIB, ListedArrivals
 

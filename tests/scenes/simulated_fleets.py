@@ -15,7 +15,7 @@ from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource
 from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies, SMTIsolate
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.pod import QOSClass
-from pinfold.planning.simulation.specification import (
+from pinfold.planning.simulation.experiment.specification import (
     FleetKind,
     Guarantee,
     Retry,

@@ -7,7 +7,7 @@ from typing import Final
 
 import yaml
 
-from pinfold.planning.simulation.loading import LoadedExperiment, load_experiment
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment, load_experiment
 
 WHOLE_CORES: Final = {
     "cpuManagerPolicy": "static",

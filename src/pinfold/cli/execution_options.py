@@ -22,7 +22,7 @@ from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
 from pinfold.planning.simulation.campaign.kept import KeptError, KeptRuns
 from pinfold.planning.simulation.campaign.running import RunError, Stop
 from pinfold.planning.simulation.campaign.tally import Tally
-from pinfold.planning.simulation.loading import LoadedExperiment
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment
 from pinfold.ports.arrivals import TraceError
 from pinfold.ports.events import EventsError
 

@@ -13,13 +13,13 @@ from pinfold.cli.output import F, InputError, input_errors, print_text
 from pinfold.cli.terminal import style
 from pinfold.cli.views.life import life_view
 from pinfold.core.values.duration import DAY, DurationError, parse_duration
-from pinfold.planning.simulation.life import (
+from pinfold.planning.simulation.experiment.specification import RunSpec
+from pinfold.planning.simulation.observers.life import (
     NoMomentError,
     UnknownNodeError,
     life_of,
     node_number,
 )
-from pinfold.planning.simulation.specification import RunSpec
 from pinfold.ports.arrivals import TraceError
 from pinfold.render.simulation.life import LifeView
 from pinfold.render.simulation.life_svg import render_life_svg
@@ -113,7 +113,7 @@ def show_lives(  # noqa: PLR0913 - what the options say
     Args:
         specs: the runs of the experiment; the first one of each configuration is made.
         name: of the node.
-        moments: see :func:`~pinfold.planning.simulation.life.life_of`.
+        moments: see :func:`~pinfold.planning.simulation.observers.life.life_of`.
         configurations: of which there are lives; none: of all.
         svg: a folder for pictures.
         color: see :func:`~pinfold.cli.output.color_option`.

@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from pinfold import CPUSet, NodeConfig, parse_short_form
 from pinfold.documents.simulation.results import Averages, Fates, Replayed, Run, Spread
 from pinfold.planning.simulation.engine import Engine, simulate
-from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec, Scheduling
+from pinfold.planning.simulation.experiment.specification import (
+    FleetKind,
+    Retry,
+    RunSpec,
+    Scheduling,
+)
 from pinfold.ports.arrivals import Arrival, PodSize
 from tests.scenes.fleet_witness import FleetWitness
 from tests.scenes.simulated_fleets import GIB, ListedArrivals

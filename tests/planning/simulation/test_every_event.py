@@ -15,7 +15,12 @@ from pinfold import NodeConfig, open_machine, parse_short_form
 from pinfold.admission.model import NodeError
 from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.engine import Engine, simulate
-from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec, Scheduling
+from pinfold.planning.simulation.experiment.specification import (
+    FleetKind,
+    Retry,
+    RunSpec,
+    Scheduling,
+)
 from tests.roots import SHARED
 from tests.scenes.fleet_witness import FleetWitness
 from tests.scenes.simulated_fleets import ListedArrivals, run_specs

@@ -19,7 +19,7 @@ from pinfold.cli.terminal import style
 from pinfold.cli.views.simulation import simulation_view
 from pinfold.cli.views.worst import worst_view
 from pinfold.config.values import ConfigError
-from pinfold.planning.simulation.loading import load_experiment
+from pinfold.planning.simulation.experiment.loading import load_experiment
 from pinfold.render.simulation.side_by_side import render_side_by_side
 from pinfold.render.simulation.worst import render_worst
 

@@ -9,10 +9,10 @@ from pinfold.cli.views.node import kubelet_words, policies
 from pinfold.core.pod.pod import CPU
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.plan_document import kubelet_record, planned_config
-from pinfold.planning.simulation.fleet import FleetNode
-from pinfold.planning.simulation.life import Between, Event, Life, Picture
-from pinfold.planning.simulation.outcome import BEYOND, Outcome
-from pinfold.planning.simulation.worst import pod_name
+from pinfold.planning.simulation.fleet.answer import BEYOND, Answer
+from pinfold.planning.simulation.fleet.nodes import FleetNode
+from pinfold.planning.simulation.observers.life import Between, Event, Life, Picture
+from pinfold.planning.simulation.observers.worst import pod_name
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner
 from pinfold.render.simulation.life import LifeView, Moment, clock
@@ -56,10 +56,10 @@ def _used_up(life: Life) -> Iterator[tuple[float, float]]:
     count = 0.0
     yield 0.0, count
     for event in life.events:
-        outcome = event.outcome
-        cpus = outcome.claim.bit_count() or 0.0
+        answer = event.answer
+        cpus = answer.claim.bit_count() or 0.0
         if not life.node.model.assignable:
-            cpus = outcome.shape.size.cpu_milli / 1000
+            cpus = answer.shape.size.cpu_milli / 1000
         if event.what == "came":
             count += cpus
         elif event.what == "ended":
@@ -67,7 +67,7 @@ def _used_up(life: Life) -> Iterator[tuple[float, float]]:
         yield event.at, count
 
 
-def _indexes(pictures: Sequence[Mapping[int, Outcome]]) -> list[dict[int, int]]:
+def _indexes(pictures: Sequence[Mapping[int, Answer]]) -> list[dict[int, int]]:
     """The symbol of each pod that owns CPUs, in each picture: the same as long as it is there.
 
     Who comes gets one that was not in the picture before, as far as there are others.
@@ -75,7 +75,7 @@ def _indexes(pictures: Sequence[Mapping[int, Outcome]]) -> list[dict[int, int]]:
     found: list[dict[int, int]] = []
     seen: dict[int, int] = {}  # index -> the last picture with it
     for number, pods in enumerate(pictures):
-        owners = [pod for pod, outcome in pods.items() if outcome.claim]
+        owners = [pod for pod, answer in pods.items() if answer.claim]
         before = found[-1] if found else {}
         here = {pod: before[pod] for pod in owners if pod in before}
         taken = set(here.values())
@@ -92,15 +92,15 @@ def _moment(
     node: FleetNode, picture: Picture, indexes: Mapping[int, int], earlier: float
 ) -> Moment:
     owners = [
-        Owner(str(pod), pod_name(pod), _used(outcome), indexes[pod])
-        for pod, outcome in picture.pods.items()
-        if outcome.claim
+        Owner(str(pod), pod_name(pod), _used(answer), indexes[pod])
+        for pod, answer in picture.pods.items()
+        if answer.claim
     ]
     owners.sort(key=lambda owner: owner.index)
     owned = idle = 0
-    for outcome in picture.pods.values():
-        owned |= outcome.claim
-        idle |= outcome.idle or 0
+    for answer in picture.pods.values():
+        owned |= answer.claim
+        idle |= answer.idle or 0
     model = node.model
     policy = model.node.cpu_policy
     reserved = model.config.reserved_system_cpus if policy is None else policy.reserved
@@ -121,8 +121,8 @@ def _moment(
     )
 
 
-def _used(outcome: Outcome) -> CPUSet:
-    return CPUSet.from_mask(outcome.claim & ~(outcome.idle or 0))
+def _used(answer: Answer) -> CPUSet:
+    return CPUSet.from_mask(answer.claim & ~(answer.idle or 0))
 
 
 def _since(picture: Picture, earlier: float) -> str:
@@ -149,7 +149,7 @@ def _facts(picture: Picture, cpus: int, free: int) -> Iterator[str]:
     last = picture.before.last
     if last is not None and last.at == picture.at:
         yield _told(last)
-    owners = sum(bool(outcome.claim) for outcome in picture.pods.values())
+    owners = sum(bool(answer.claim) for answer in picture.pods.values())
     sharing = len(picture.pods) - owners
     if cpus:
         text = f"{cpus - free} of {cpus} CPUs owned by {owners} pod{'s' * (owners != 1)}"
@@ -168,18 +168,18 @@ def _spread(picture: Picture) -> dict[tuple[int, ...], list[str]]:
     """Who is on more groups than it needs, and of which kinds."""
     found: dict[tuple[int, ...], list[str]] = {}
     for place, groups in enumerate(_GROUPS.values()):
-        pods = tuple(pod for pod, outcome in picture.pods.items() if outcome.beyond[place])
+        pods = tuple(pod for pod, answer in picture.pods.items() if answer.beyond[place])
         if pods:
             found.setdefault(pods, []).append(groups)
     return found
 
 
 def _told(event: Event) -> str:
-    outcome, name = event.outcome, pod_name(event.pod)
-    cpus = str(CPUSet.from_mask(outcome.claim))
+    answer, name = event.answer, pod_name(event.pod)
+    cpus = str(CPUSet.from_mask(answer.claim))
     match event.what:
         case "refused":
-            return f"{name} asks for {_asked(outcome)} and is refused: {outcome.reason}"
+            return f"{name} asks for {_asked(answer)} and is refused: {answer.reason}"
         case "came":
             return f"{name} comes and " + (f"gets CPUs {cpus}" if cpus else "shares")
         case "ended":
@@ -188,8 +188,8 @@ def _told(event: Event) -> str:
             return f"{name} moves to CPUs {cpus}, {_WHY[event.why or 'rebalance']}"
 
 
-def _asked(outcome: Outcome) -> str:
-    size = outcome.shape.size
+def _asked(answer: Answer) -> str:
+    size = answer.shape.size
     milli = size.cpu_milli
     cpu = f"{milli // 1000} CPU{'s' * (milli != 1000)}" if milli % 1000 == 0 else f"{milli}m cpu"
     extended = [f"{count} {name}" for name, count in size.extended]

@@ -21,16 +21,16 @@ from msgspec.structs import replace
 from pinfold.admission.capacity import PODS
 from pinfold.core.pod.pod import CPU, MEMORY
 from pinfold.documents.simulation.results import Run
-from pinfold.planning.simulation.figures import Counts, Gauges, Series
-from pinfold.planning.simulation.fitting import Fitting, Period
-from pinfold.planning.simulation.fleet import FleetNode, NodeModel, RefusedBy
-from pinfold.planning.simulation.moving import Moves, Moving
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Want
-from pinfold.planning.simulation.shapes import PodShape, Shapes
-from pinfold.planning.simulation.specification import RunSpec
-from pinfold.planning.simulation.worst import MOST, WorstDecisions
+from pinfold.planning.simulation.experiment.specification import RunSpec
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.moving import Moves, Moving
+from pinfold.planning.simulation.fleet.nodes import FleetNode, NodeModel, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape, Shapes
+from pinfold.planning.simulation.observers.figures import Counts, Gauges, Series
+from pinfold.planning.simulation.observers.fitting import Fitting, Period
+from pinfold.planning.simulation.observers.observer import Observer
+from pinfold.planning.simulation.observers.worst import MOST, WorstDecisions
+from pinfold.planning.simulation.scheduling.node_index import Capacity, NodeIndex, Want
 from pinfold.ports.arrivals import TraceError
 
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -228,52 +228,52 @@ class Engine:
         if found is None:
             self._refuse(at, pod, attempt, shape, None)
             return
-        number, outcome = found
+        number, answer = found
         node = self.nodes[number]
         moving = self._moving
-        if not outcome.admitted and moving is not None and moving.make_room(node, shape):
-            outcome = self._answer(node, shape)
-        if not outcome.admitted:
-            self._refuse(at, pod, attempt, shape, (node, outcome))
+        if not answer.admitted and moving is not None and moving.make_room(node, shape):
+            answer = self._answer(node, shape)
+        if not answer.admitted:
+            self._refuse(at, pod, attempt, shape, (node, answer))
             return
-        node.take(pod, outcome)
+        node.take(pod, answer)
         self._index.take(number, want)
-        self.gauges.changed(node, outcome, 1)
+        self.gauges.changed(node, answer, 1)
         self.series.totals["placed"] += 1
         if moving is not None:
             moving.changed.add(number)
         if pod >= self._counted_from:
-            self.counts.placed(outcome, attempt)
+            self.counts.placed(answer, attempt)
         ends = at + self.arrivals.lifetime[pod]
         if ends <= self.until:
             heappush(self._ends, (ends, pod, number))
         for observer in self.observers:
-            observer.placed(at, pod, attempt, node, outcome)
+            observer.placed(at, pod, attempt, node, answer)
 
-    def _find(self, want: Want, shape: PodShape) -> tuple[int, Outcome] | None:
+    def _find(self, want: Want, shape: PodShape) -> tuple[int, Answer] | None:
         """The node that the scheduler sends a pod to, and what it answers; None: it finds none."""
         scheduling = self.spec.scheduling
         if scheduling.scorer != "TopologyAware":
             number = self._index.choose(want)
             return None if number is None else (number, self._answer(self.nodes[number], shape))
-        best: tuple[int, Outcome] | None = None
+        best: tuple[int, Answer] | None = None
         for number in islice(self._index.candidates(want), scheduling.candidates):
-            outcome = self._answer(self.nodes[number], shape)
-            if not outcome.admitted:
+            answer = self._answer(self.nodes[number], shape)
+            if not answer.admitted:
                 continue
-            if best is None or outcome.beyond < best[1].beyond:
-                best = number, outcome
-            if not outcome.is_spread:
+            if best is None or answer.beyond < best[1].beyond:
+                best = number, answer
+            if not answer.is_spread:
                 break
         return best
 
-    def _answer(self, node: FleetNode, shape: PodShape) -> Outcome:
-        outcome = node.model.answer(node, shape)
+    def _answer(self, node: FleetNode, shape: PodShape) -> Answer:
+        answer = node.model.answer(node, shape)
         self._decisions += 1
         if self._decisions % self.spec.replay_every == 0:
             self.counts.replayed += 1
-            self.counts.different += not node.model.is_as_decided(node, shape, outcome)
-        return outcome
+            self.counts.different += not node.model.is_as_decided(node, shape, answer)
+        return answer
 
     def _moved(self, moves: Moves) -> None:
         self.gauges.moved(moves)
@@ -307,9 +307,9 @@ class Engine:
 
     def _end(self, at: float, pod: int, number: int) -> None:
         node = self.nodes[number]
-        outcome = node.give(pod)
-        self._index.give(number, self._wants[outcome.shape.number])
-        self.gauges.changed(node, outcome, -1)
+        answer = node.give(pod)
+        self._index.give(number, self._wants[answer.shape.number])
+        self.gauges.changed(node, answer, -1)
         self.series.totals["ended"] += 1
         if self._moving is not None:
             self._moving.changed.add(number)
@@ -317,7 +317,7 @@ class Engine:
             self.counts.running -= 1
             self.counts.ended += 1
         for observer in self.observers:
-            observer.ended(at, pod, node, outcome)
+            observer.ended(at, pod, node, answer)
 
     def result(self, *, complete: bool) -> Run:
         """What was counted."""

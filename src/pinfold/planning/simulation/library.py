@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pinfold.adapters.executors.opening import Choice, open_pool
 from pinfold.documents.simulation.results import Simulation
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
-from pinfold.planning.simulation.loading import LoadedExperiment, load_experiment
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment, load_experiment
 
 
 def simulate(

@@ -25,7 +25,7 @@ from pinfold.planning.simulation.campaign.running import RunError, Stop
 from pinfold.planning.simulation.campaign.searching import acceptance
 from pinfold.planning.simulation.campaign.tally import Tally
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.loading import LoadedExperiment
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment
 from tests.scenes.small_experiment import small_experiment
 
 _P = ParamSpec("_P")

@@ -19,8 +19,8 @@ from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
 from pinfold.planning.simulation.campaign.identity import Identities
 from pinfold.planning.simulation.campaign.kept import KeptError, KeptRuns
 from pinfold.planning.simulation.campaign.tally import Tally
-from pinfold.planning.simulation.loading import LoadedExperiment
-from pinfold.planning.simulation.specification import Retry, RunSpec, scaled
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment
+from pinfold.planning.simulation.experiment.specification import Retry, RunSpec, scaled
 from tests.scenes.small_experiment import WHOLE_CORES, experiment_file, small_experiment
 from tests.scenes.small_traces import PODS, openb
 
@@ -195,7 +195,7 @@ def test_an_identity_is_the_same_in_every_process(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pinfold.planning.simulation.campaign.identity import Identities\n"
-        "from pinfold.planning.simulation.loading import load_experiment\n"
+        "from pinfold.planning.simulation.experiment.loading import load_experiment\n"
         "print(*map(Identities().of_run, load_experiment(sys.argv[1]).specs))\n"
     )
     found = {

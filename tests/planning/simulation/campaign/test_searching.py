@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.planning.simulation.campaign.searching import Aim, Found, counts, search
-from pinfold.planning.simulation.specification import FleetKind
+from pinfold.planning.simulation.experiment.specification import FleetKind
 
 MACHINE = parse_short_form("1s2c1t")
 

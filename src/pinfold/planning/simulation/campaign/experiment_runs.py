@@ -22,8 +22,8 @@ from pinfold.planning.simulation.campaign.searching import Aim, Found, acceptanc
 from pinfold.planning.simulation.campaign.tally import Tally
 from pinfold.planning.simulation.campaign.watch import Watch
 from pinfold.planning.simulation.campaign.worker import EventsOf, read_run
-from pinfold.planning.simulation.loading import LoadedExperiment
-from pinfold.planning.simulation.specification import RunSpec, scaled
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment
+from pinfold.planning.simulation.experiment.specification import RunSpec, scaled
 from pinfold.ports.events import EventParts
 
 _Key = tuple[str, int]

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import pinfold
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.experiment.specification import RunSpec
 from pinfold.ports.arrivals import ArrivalSource, OfFiles, TraceError
 
 _LENGTH = 32

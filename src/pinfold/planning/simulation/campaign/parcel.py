@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.experiment.specification import RunSpec
 
 
 class ParcelError(ValueError):

@@ -22,7 +22,7 @@ from pinfold.planning.simulation.campaign.worker import (
     OtherVersionError,
     carry_out,
 )
-from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.experiment.specification import RunSpec
 from pinfold.ports.arrivals import TraceError
 from pinfold.ports.events import EventsError
 

@@ -13,7 +13,7 @@ from math import ceil, log2
 from msgspec import Struct
 
 from pinfold.documents.simulation.results import Run
-from pinfold.planning.simulation.specification import FleetKind, scaled
+from pinfold.planning.simulation.experiment.specification import FleetKind, scaled
 
 
 class Aim(Struct, frozen=True):

@@ -15,9 +15,9 @@ from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.campaign.parcel import unpacked
 from pinfold.planning.simulation.campaign.watch import Place, Stage, Told
 from pinfold.planning.simulation.engine import Arrivals, StoppedError, simulate
-from pinfold.planning.simulation.recording import Recording
-from pinfold.planning.simulation.specification import RunSpec
-from pinfold.planning.simulation.worst import MOST
+from pinfold.planning.simulation.experiment.specification import RunSpec
+from pinfold.planning.simulation.observers.recording import Recording
+from pinfold.planning.simulation.observers.worst import MOST
 from pinfold.ports.events import EventParts
 
 _KEPT: Final = 3

@@ -14,10 +14,10 @@ from pinfold.admission.model import NodeError
 from pinfold.admission.settling import settle
 from pinfold.documents.simulation.results import Fit
 from pinfold.planning.simulation.engine import Engine, simulate
-from pinfold.planning.simulation.fitting import ANSWERS, Fitting, Period, how_many
-from pinfold.planning.simulation.fleet import FleetNode
-from pinfold.planning.simulation.shapes import PodShape
-from pinfold.planning.simulation.specification import FleetKind, RunSpec
+from pinfold.planning.simulation.experiment.specification import FleetKind, RunSpec
+from pinfold.planning.simulation.fleet.nodes import FleetNode
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.fitting import ANSWERS, Fitting, Period, how_many
 from pinfold.ports.arrivals import Arrival, PodSize
 from tests.scenes.simulated_fleets import GIB, ListedArrivals, run_specs
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.planning.simulation.scheduling import Capacity, NodeIndex, Scorer, Want
-from pinfold.planning.simulation.shelves import Layout
+from pinfold.planning.simulation.scheduling.node_index import Capacity, NodeIndex, Scorer, Want
+from pinfold.planning.simulation.scheduling.shelves import Layout
 
 GIB = 1 << 30
 SCORERS: tuple[Scorer, ...] = ("LeastAllocated", "MostAllocated")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import PodShape
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.moving import Moves
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
 
 
 class Observer:
@@ -14,7 +14,7 @@ class Observer:
     Who derives from it says only what he wants to know.
     """
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
         """A node let a pod in; it has it already."""
 
     def refused(
@@ -25,7 +25,7 @@ class Observer:
     def rejected(self, at: float, pod: int, shape: PodShape, reason: str) -> None:
         """A pod was given up, after as many attempts as it may have."""
 
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+    def ended(self, at: float, pod: int, node: FleetNode, answer: Answer) -> None:
         """A pod ended; its node has it no more."""
 
     def moved(self, moves: Moves) -> None:

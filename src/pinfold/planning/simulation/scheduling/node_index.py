@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from pinfold.planning.nodes.scores import BEST
-from pinfold.planning.simulation.shelves import (
+from pinfold.planning.simulation.scheduling.shelves import (
     Alike,
     Capacity,
     Layout,

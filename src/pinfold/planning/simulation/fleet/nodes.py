@@ -24,9 +24,9 @@ from pinfold.core.moves.objective import CORES, NUMA_NODES, SOCKETS, UNCORE_CACH
 from pinfold.core.pod.pod import QOSClass
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import CONTAINER, PodShape
-from pinfold.planning.simulation.specification import FleetKind
+from pinfold.planning.simulation.experiment.specification import FleetKind
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.shapes import CONTAINER, PodShape
 
 _MOST_REMEMBERED: Final = 100_000
 """Answers of one kind of node; then it begins anew."""
@@ -67,7 +67,7 @@ class FleetNode:
         self.devices: DeviceState | None = model.empty.devices if model.has_devices else None
         self.rest = model.rest_of(self.memory, self.devices)
         self.sharing = 0
-        self.pods: dict[int, Outcome] = {}
+        self.pods: dict[int, Answer] = {}
         self.idle_sockets = model.idle_sockets(self)
         self.stranded = model.stranded(self.free)
 
@@ -76,21 +76,21 @@ class FleetNode:
         """Its name in the fleet."""
         return f"{self.model.kind.name}-{self.number - self.model.first}"
 
-    def take(self, pod: int, outcome: Outcome) -> None:
+    def take(self, pod: int, answer: Answer) -> None:
         """Let a pod in, as was decided."""
-        self.pods[pod] = outcome
-        if outcome.claim:
-            self.free &= ~outcome.claim
+        self.pods[pod] = answer
+        if answer.claim:
+            self.free &= ~answer.claim
         else:
             self.sharing += 1
         if self.rest is not None:
-            self._take_rest(str(pod), outcome)
+            self._take_rest(str(pod), answer)
 
-    def give(self, pod: int) -> Outcome:
+    def give(self, pod: int) -> Answer:
         """Let a pod go; what it had been given."""
-        outcome = self.pods.pop(pod)
-        if outcome.claim:
-            self.free |= outcome.claim
+        answer = self.pods.pop(pod)
+        if answer.claim:
+            self.free |= answer.claim
         else:
             self.sharing -= 1
         if self.rest is not None:
@@ -100,7 +100,7 @@ class FleetNode:
             if self.devices is not None:
                 self.devices = self.devices.without(uid)
             self.rest = self.model.rest_of(self.memory, self.devices)
-        return outcome
+        return answer
 
     def copied(self) -> FleetNode:
         """Another node that is as this one is now, to try things on."""
@@ -116,8 +116,8 @@ class FleetNode:
     def settle_moves(self) -> None:
         """Count anew what is free, once all that moved have moved."""
         free = self.model.empty.ledger.default.mask
-        for outcome in self.pods.values():
-            free &= ~outcome.claim
+        for answer in self.pods.values():
+            free &= ~answer.claim
         self.free = free
 
     def state(self) -> NodeState:
@@ -125,13 +125,13 @@ class FleetNode:
         state = self.model.empty
         ledger = state.ledger
         requested: dict[str, int] = {}
-        for pod, outcome in self.pods.items():
-            if outcome.claim:
-                apart = outcome.idle
+        for pod, answer in self.pods.items():
+            if answer.claim:
+                apart = answer.idle
                 idle = None if apart is None else {CONTAINER: CPUSet.from_mask(apart)}
-                claims = {CONTAINER: CPUSet.from_mask(outcome.claim)}
+                claims = {CONTAINER: CPUSet.from_mask(answer.claim)}
                 ledger = ledger.with_pod(str(pod), claims, idle)
-            for name, amount in amounts(outcome.shape.pod).items():
+            for name, amount in amounts(answer.shape.pod).items():
                 requested[name] = requested.get(name, 0) + amount
         return replace(
             state,
@@ -142,16 +142,16 @@ class FleetNode:
             pods=len(self.pods),
         )
 
-    def _take_rest(self, uid: str, outcome: Outcome) -> None:
-        if self.memory is not None and outcome.blocks and outcome.memory is not None:
-            assignments = {**self.memory.assignments, uid: {CONTAINER: outcome.blocks}}
-            self.memory = MemoryState(outcome.memory, assignments)
-        if self.devices is not None and outcome.devices:
-            self.devices = self.devices.with_pod(uid, {CONTAINER: outcome.devices})
+    def _take_rest(self, uid: str, answer: Answer) -> None:
+        if self.memory is not None and answer.blocks and answer.memory is not None:
+            assignments = {**self.memory.assignments, uid: {CONTAINER: answer.blocks}}
+            self.memory = MemoryState(answer.memory, assignments)
+        if self.devices is not None and answer.devices:
+            self.devices = self.devices.with_pod(uid, {CONTAINER: answer.devices})
         self.rest = self.model.rest_of(self.memory, self.devices)
 
 
-RefusedBy: TypeAlias = tuple[FleetNode, Outcome]
+RefusedBy: TypeAlias = tuple[FleetNode, Answer]
 """The node that refused a pod, and its answer."""
 
 
@@ -188,7 +188,7 @@ class NodeModel:
         self._usable = self.assignable & ~reserved.mask
         smt = self.node.smt
         self._remembers = smt is None or not smt.use
-        self._answers: dict[object, Outcome] = {}
+        self._answers: dict[object, Answer] = {}
         self._same_everywhere: dict[int, bool] = {}
         self.asked = self.decided = 0
 
@@ -197,7 +197,7 @@ class NodeModel:
         devices = self.empty.devices.allocatable()
         return {**self.node.allocatable, **devices, PODS: self.node.max_pods}
 
-    def answer(self, node: FleetNode, shape: PodShape) -> Outcome:
+    def answer(self, node: FleetNode, shape: PodShape) -> Answer:
         """What a node of this kind answers to a pod of this shape."""
         self.asked += 1
         number = shape.number
@@ -221,11 +221,11 @@ class NodeModel:
         """The planner's answer, from the whole state of the node, and nothing is remembered."""
         return decide(self.node, node.state(), shape.pod)
 
-    def is_as_decided(self, node: FleetNode, shape: PodShape, outcome: Outcome) -> bool:
+    def is_as_decided(self, node: FleetNode, shape: PodShape, answer: Answer) -> bool:
         """Whether the planner answers so, asked anew with the whole state of the node."""
         anew = self._judged(shape, self.decide_anew(node, shape))
         return all(
-            getattr(anew, name) == getattr(outcome, name)
+            getattr(anew, name) == getattr(answer, name)
             for name in ("admitted", "reason", "claim", "idle", "blocks", "devices")
         )
 
@@ -283,8 +283,8 @@ class NodeModel:
             devices=node.devices or empty.devices,
         )
 
-    def _judged(self, shape: PodShape, decision: Decision) -> Outcome:
-        return Outcome(shape, decision, self.objective)
+    def _judged(self, shape: PodShape, decision: Decision) -> Answer:
+        return Answer(shape, decision, self.objective)
 
     def _is_same_everywhere(self, shape: PodShape) -> bool:
         """Whether nothing is given out for which it matters what is free."""

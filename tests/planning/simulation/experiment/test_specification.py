@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.machine.short_form import parse_short_form
-from pinfold.planning.simulation.specification import FleetKind, scaled
+from pinfold.planning.simulation.experiment.specification import FleetKind, scaled
 
 MACHINE = parse_short_form("1s2c1t")
 

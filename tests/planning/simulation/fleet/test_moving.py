@@ -15,11 +15,11 @@ from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.simulation.results import Moves as CountedMoves
 from pinfold.planning.simulation.engine import Engine, simulate
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import PodShape
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.moving import Moves
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.observer import Observer
 from tests.scenes.pod_lines import CROWDS, PodLine, small_config, small_run
 from tests.scenes.simulated_fleets import GIB
 
@@ -120,8 +120,8 @@ class Watching(Observer):
     def __init__(self) -> None:
         self.moves: list[Moves] = []
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
-        del at, pod, attempt, outcome
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
+        del at, pod, attempt, answer
         assert_sound(node)
 
     def refused(
@@ -133,8 +133,8 @@ class Watching(Observer):
             assert_sound(node)
             assert not decide(node.model.node, node.state(), shape.pod).admitted
 
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
-        del at, pod, outcome
+    def ended(self, at: float, pod: int, node: FleetNode, answer: Answer) -> None:
+        del at, pod, answer
         assert_sound(node)
 
     def moved(self, moves: Moves) -> None:
@@ -150,9 +150,9 @@ def assert_sound(node: FleetNode) -> None:
     """No CPU has two owners, none is lost, and nobody owns a reserved one."""
     every = node.model.empty.ledger.default.mask
     owned = 0
-    for outcome in node.pods.values():
-        assert not owned & outcome.claim
-        owned |= outcome.claim
+    for answer in node.pods.values():
+        assert not owned & answer.claim
+        owned |= answer.claim
     assert not owned & node.free
     assert owned | node.free == every
     assert not owned & node.model.config.reserved_system_cpus.mask
@@ -190,7 +190,7 @@ def test_moves_are_sound_and_within_the_budget(
     assert run.moves.containers == sum(len(one.moved) for one in watching.moves)
     assert all(earlier.at <= later.at for earlier, later in pairwise(watching.moves))
     gauges = engine.gauges
-    pods = [outcome for node in engine.nodes for outcome in node.pods.values()]
+    pods = [answer for node in engine.nodes for answer in node.pods.values()]
     assert gauges.split == sum(one.is_split for one in pods)
     assert gauges.exclusive == sum(one.claim.bit_count() for one in pods)
     assert gauges.free == sum(node.model.free_cpus(node.free) for node in engine.nodes)

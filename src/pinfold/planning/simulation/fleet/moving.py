@@ -22,9 +22,9 @@ from pinfold.core.moves.budget import MoveBudget
 from pinfold.core.moves.objective import NUMA_NODES
 from pinfold.core.moves.owners import MoveError
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
-from pinfold.planning.simulation.fleet import FleetNode
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import CONTAINER, PodShape
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.nodes import FleetNode
+from pinfold.planning.simulation.fleet.shapes import CONTAINER, PodShape
 
 Why: TypeAlias = Literal["makeRoom", "rebalance"]
 """The option of the section ``pinfold`` that has somebody moved."""
@@ -34,8 +34,8 @@ class Moved(Struct, frozen=True):
     """A pod that moved: where it was, and where it is."""
 
     pod: int
-    before: Outcome
-    after: Outcome
+    before: Answer
+    after: Answer
 
 
 class Moves(Struct, frozen=True):
@@ -112,7 +112,7 @@ class Moving:
         looked_at, self.changed = sorted(self.changed), set()
         for number in looked_at:
             node = self._nodes[number]
-            if any(outcome.is_split for outcome in node.pods.values()):
+            if any(answer.is_split for answer in node.pods.values()):
                 self._rebalance(node)
 
     def _rebalance(self, node: FleetNode) -> None:
@@ -134,9 +134,9 @@ class Moving:
 
     def _options(self, node: FleetNode, state: NodeState) -> RebalanceOptions:
         pods = (
-            replace(outcome.shape.pod, uid=str(pod))
-            for pod, outcome in node.pods.items()
-            if outcome.claim
+            replace(answer.shape.pod, uid=str(pod))
+            for pod, answer in node.pods.items()
+            if answer.claim
         )
         found = node.model.planner.who_may_move(state, pods)
         moves = replace(found.moves, pool_may_be_empty=not node.sharing)
@@ -168,6 +168,6 @@ class Moving:
         return known
 
 
-def _nodes_of(node: FleetNode, outcome: Outcome) -> tuple[int, ...]:
+def _nodes_of(node: FleetNode, answer: Answer) -> tuple[int, ...]:
     groups = node.model.objective.topology.numa_nodes
-    return tuple(one for one, mask in groups.items() if mask & outcome.claim)
+    return tuple(one for one, mask in groups.items() if mask & answer.claim)

@@ -23,10 +23,10 @@ from pinfold.core.pod.pod import CPU, Pod
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.simulation.results import WorstDecision
 from pinfold.planning.explain import explain_decision, explain_document
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import BEYOND, Outcome
-from pinfold.planning.simulation.shapes import PodShape
+from pinfold.planning.simulation.fleet.answer import BEYOND, Answer
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.observer import Observer
 from pinfold.planning.wants import describe_left
 
 MOST: Final = 20
@@ -45,7 +45,7 @@ class _Kept(Struct, frozen=True):
     at: float
     pod: int
     node: FleetNode
-    outcome: Outcome
+    answer: Answer
 
 
 class WorstDecisions(Observer):
@@ -59,18 +59,18 @@ class WorstDecisions(Observer):
         self._since = since
         self._kept: dict[_Key, _Kept] = {}
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
         """A node has let a pod in."""
         del attempt
-        if not outcome.is_spread or at < self._since:
+        if not answer.is_spread or at < self._since:
             return
-        level = next(place for place, more in enumerate(outcome.beyond) if more)
-        rank = outcome.beyond[level], node.model.free_cpus(node.free | outcome.claim)
-        key = BEYOND[level], _size(outcome.shape)
+        level = next(place for place, more in enumerate(answer.beyond) if more)
+        rank = answer.beyond[level], node.model.free_cpus(node.free | answer.claim)
+        key = BEYOND[level], _size(answer.shape)
         if self._is_worse(key, rank):
             before = node.copied()
             before.give(pod)
-            self._kept[key] = _Kept(rank, at, pod, before, outcome)
+            self._kept[key] = _Kept(rank, at, pod, before, answer)
 
     def refused(
         self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
@@ -79,11 +79,11 @@ class WorstDecisions(Observer):
         del attempt
         if by is None or at < self._since:
             return
-        node, outcome = by
+        node, answer = by
         left = node.model.free_cpus(node.free) - _asked(shape)
-        key, rank = (outcome.reason, _size(shape)), (left, 0)
+        key, rank = (answer.reason, _size(shape)), (left, 0)
         if left >= 0 and self._is_worse(key, rank):
-            self._kept[key] = _Kept(rank, at, pod, node.copied(), outcome)
+            self._kept[key] = _Kept(rank, at, pod, node.copied(), answer)
 
     def found(self, most: int = MOST) -> tuple[WorstDecision, ...]:
         """The worst ones, refusals first, each decided and explained anew."""
@@ -120,9 +120,9 @@ def _asked(shape: PodShape) -> int:
 
 
 def _told(kind: str, kept: _Kept) -> WorstDecision:
-    outcome, node = kept.outcome, kept.node
-    asked, free = _asked(outcome.shape), node.model.free_cpus(node.free)
-    if outcome.admitted:
+    answer, node = kept.answer, kept.node
+    asked, free = _asked(answer.shape), node.model.free_cpus(node.free)
+    if answer.admitted:
         more, group = kept.rank[0], _GROUPS[kind]
         why = f"on {more} more {group}{'s' * (more > 1)} than {asked} CPU{'s' * (asked > 1)} need"
         why += "s" * (asked == 1)
@@ -133,11 +133,11 @@ def _told(kind: str, kept: _Kept) -> WorstDecision:
         node=node.name,
         pod=pod_name(kept.pod),
         cpus=asked,
-        admitted=outcome.admitted,
-        reason=outcome.reason or None,
+        admitted=answer.admitted,
+        reason=answer.reason or None,
         free_cpus=free,
         why_here=why,
-        explanation=list(_explained(node, kept.pod, outcome.shape)),
+        explanation=list(_explained(node, kept.pod, answer.shape)),
     )
 
 
@@ -153,7 +153,7 @@ def _named(shape: PodShape, pod: int) -> Pod:
 def _explained(node: FleetNode, pod: int, shape: PodShape) -> Iterator[str]:
     planner, state = node.model.planner, node.state()
     decision = decide(planner.node, state, _named(shape, pod))
-    running = [_named(outcome.shape, other) for other, outcome in node.pods.items()]
+    running = [_named(answer.shape, other) for other, answer in node.pods.items()]
     explanation = explain_decision(planner, state, decision, pods=running)
     told = explain_document(planner, explanation)
     yield from (one.constraint for one in told.containers)

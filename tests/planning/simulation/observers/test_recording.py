@@ -13,8 +13,8 @@ from pinfold.adapters.events.file import EventFile
 from pinfold.admission.model import NodeError
 from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.recording import Recording
-from pinfold.planning.simulation.specification import FleetKind, Retry, RunSpec
+from pinfold.planning.simulation.experiment.specification import FleetKind, Retry, RunSpec
+from pinfold.planning.simulation.observers.recording import Recording
 from pinfold.ports.arrivals import Arrival, PodSize
 from pinfold.ports.events import RunEvent
 from tests.scenes.fleet_witness import FleetWitness

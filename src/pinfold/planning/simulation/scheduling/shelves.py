@@ -23,7 +23,7 @@ from pinfold.planning.nodes.scores import (
     least_allocated,
     most_allocated,
 )
-from pinfold.planning.simulation.levels import Level
+from pinfold.planning.simulation.scheduling.levels import Level
 
 _WINDOW: Final = 0.0301
 """A node that has so much more in use than another, of the whole, scores less: two roundings of 1 %

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from pinfold.documents.simulation.results import WorstDecision
 from pinfold.planning.simulation.engine import Engine, simulate
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import PodShape
-from pinfold.planning.simulation.specification import RunSpec
-from pinfold.planning.simulation.worst import WorstDecisions
+from pinfold.planning.simulation.experiment.specification import RunSpec
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.observer import Observer
+from pinfold.planning.simulation.observers.worst import WorstDecisions
 from tests.scenes.pod_lines import CROWDS, PodLine, small_config, small_run
 
 STRICT: Final = "single-numa-node"
@@ -90,12 +90,12 @@ class Every(Observer):
         self.refused_with: dict[int, int] = {}
         self.beyond: dict[tuple[int, int], int] = {}
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
         """Keep by how much it is spread most."""
         del at, pod, attempt, node
-        for level, more in enumerate(outcome.beyond):
+        for level, more in enumerate(answer.beyond):
             if more:
-                key = level, outcome.shape.cpus
+                key = level, answer.shape.cpus
                 self.beyond[key] = max(more, self.beyond.get(key, 0))
                 break
 

@@ -10,15 +10,15 @@ from typing import Final
 from pinfold.admission.decision import Decision
 from pinfold.core.memory.memory import Block, NUMANodeState
 from pinfold.core.moves.objective import Objective
-from pinfold.planning.simulation.shapes import CONTAINER, PodShape
+from pinfold.planning.simulation.fleet.shapes import CONTAINER, PodShape
 
 BEYOND: Final = ("numaNodes", "sockets", "caches", "cores")
-"""What :attr:`Outcome.beyond` counts."""
+"""What :attr:`Answer.beyond` counts."""
 
 NOT_BEYOND: Final = (0,) * len(BEYOND)
 
 
-class Outcome:
+class Answer:
     """A node's answer to a pod of one shape; of a decision it has only what is needed later.
 
     Attributes:
@@ -78,7 +78,7 @@ class Outcome:
         """Whether it is on more NUMA nodes than so many CPUs need."""
         return self.beyond[0] > 0
 
-    def moved(self, claim: int, objective: Objective) -> Outcome:
+    def moved(self, claim: int, objective: Objective) -> Answer:
         """The same on other CPUs (a bitmask)."""
         other = copy(self)
         other.claim = claim
@@ -86,10 +86,10 @@ class Outcome:
         return other
 
 
-def _judge(outcome: Outcome, objective: Objective) -> None:
-    used = outcome.claim & ~(outcome.idle or 0)
+def _judge(answer: Answer, objective: Objective) -> None:
+    used = answer.claim & ~(answer.idle or 0)
     touched = objective.touched(used)
-    outcome.numa_nodes, outcome.sockets, outcome.caches, _ = touched
+    answer.numa_nodes, answer.sockets, answer.caches, _ = touched
     least = objective.least(used.bit_count()) if used else touched
     # Nearly all are as well placed as can be, and need no tuple of their own.
-    outcome.beyond = NOT_BEYOND if touched == least else tuple(map(sub, touched, least))
+    answer.beyond = NOT_BEYOND if touched == least else tuple(map(sub, touched, least))

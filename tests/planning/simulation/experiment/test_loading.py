@@ -15,8 +15,8 @@ from pinfold.adapters.traces.openb import OpenB
 from pinfold.adapters.traces.table import ArrivalTable
 from pinfold.config.values import ConfigError
 from pinfold.planning.simulation import engine
-from pinfold.planning.simulation.loading import LoadedExperiment, load_experiment
-from pinfold.planning.simulation.synthetic import SyntheticArrivals
+from pinfold.planning.simulation.experiment.loading import LoadedExperiment, load_experiment
+from pinfold.planning.simulation.experiment.synthetic import SyntheticArrivals
 from pinfold.ports.arrivals import TraceError
 
 STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from pinfold.core.pod.pod import CPU, MEMORY, Container, Pod, QOSClass, exclusive_requests
 from pinfold.core.values.quantity import Format, Quantity
-from pinfold.planning.simulation.specification import Guarantee
+from pinfold.planning.simulation.experiment.specification import Guarantee
 from pinfold.ports.arrivals import PodSize
 
 NEWCOMER = "newcomer"

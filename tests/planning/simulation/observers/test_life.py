@@ -12,8 +12,12 @@ from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.life import (
+from pinfold.planning.simulation.experiment.specification import FleetKind
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.moving import Moves
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.life import (
     Between,
     Life,
     NoMomentError,
@@ -21,11 +25,7 @@ from pinfold.planning.simulation.life import (
     life_of,
     node_number,
 )
-from pinfold.planning.simulation.moving import Moves
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import PodShape
-from pinfold.planning.simulation.specification import FleetKind
+from pinfold.planning.simulation.observers.observer import Observer
 from tests.scenes.pod_lines import CROWDS, PodLine, small_config, small_run
 
 DYNAMIC: Final = small_config(
@@ -46,7 +46,7 @@ LINES: Final[tuple[PodLine, ...]] = (
 def owned(life: Life, place: int) -> dict[int, str]:
     """The CPUs of each pod in a picture."""
     pods = life.pictures[place].pods
-    return {pod: str(CPUSet.from_mask(outcome.claim)) for pod, outcome in pods.items()}
+    return {pod: str(CPUSet.from_mask(answer.claim)) for pod, answer in pods.items()}
 
 
 def test_the_chosen_moments() -> None:
@@ -156,11 +156,11 @@ class Snapshots(Observer):
 
     def _see(self, at: float, node: FleetNode | None) -> None:
         if node is not None:
-            claims = {pod: outcome.claim for pod, outcome in node.pods.items()}
+            claims = {pod: answer.claim for pod, answer in node.pods.items()}
             self.seen.setdefault(at, {})[node.name] = claims
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
-        del pod, attempt, outcome
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
+        del pod, attempt, answer
         self._see(at, node)
 
     def refused(
@@ -169,8 +169,8 @@ class Snapshots(Observer):
         del pod, attempt, shape
         self._see(at, by and by[0])
 
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
-        del pod, outcome
+    def ended(self, at: float, pod: int, node: FleetNode, answer: Answer) -> None:
+        del pod, answer
         self._see(at, node)
 
     def moved(self, moves: Moves) -> None:
@@ -193,7 +193,7 @@ def test_pictures_are_as_the_node_was(
         return
     assert [one.at for one in life.pictures] == moments
     for picture in life.pictures:
-        claims = {pod: outcome.claim for pod, outcome in picture.pods.items()}
+        claims = {pod: answer.claim for pod, answer in picture.pods.items()}
         assert claims == seen.seen[picture.at][name]
     every = [one.before for one in life.pictures]
     ended, came = sum(one.ended for one in every), sum(one.came for one in every)

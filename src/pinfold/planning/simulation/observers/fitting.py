@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from pinfold.admission.capacity import PODS, amounts
 from pinfold.documents.simulation.results import Fit
-from pinfold.planning.simulation.fleet import FleetNode
-from pinfold.planning.simulation.shapes import PodShape
+from pinfold.planning.simulation.fleet.nodes import FleetNode
+from pinfold.planning.simulation.fleet.shapes import PodShape
 
 MOMENTS: Final = 24
 """Evenly apart, from the end of the warm-up to the end of the run."""

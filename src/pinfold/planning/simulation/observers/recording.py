@@ -7,12 +7,12 @@ from typing import Final, Literal
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.simulation.engine import UNSCHEDULABLE
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import Outcome
-from pinfold.planning.simulation.shapes import PodShape
-from pinfold.planning.simulation.specification import RunSpec
+from pinfold.planning.simulation.experiment.specification import RunSpec
+from pinfold.planning.simulation.fleet.answer import Answer
+from pinfold.planning.simulation.fleet.moving import Moves
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.observer import Observer
 from pinfold.ports.events import EventWriter, RunEvent
 
 _REMEMBERED: Final = 65_536
@@ -31,9 +31,9 @@ class Recording(Observer):
         self._configuration, self._seed = spec.configuration, spec.seed
         self._add = writer.add
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
         """A node let a pod in."""
-        self._write(at, "placed", pod, outcome.shape, node.name, outcome.claim, attempt)
+        self._write(at, "placed", pod, answer.shape, node.name, answer.claim, attempt)
 
     def refused(
         self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
@@ -46,9 +46,9 @@ class Recording(Observer):
         """A pod was given up."""
         self._write(at, "rejected", pod, shape, reason=reason)
 
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+    def ended(self, at: float, pod: int, node: FleetNode, answer: Answer) -> None:
         """A pod ended."""
-        self._write(at, "ended", pod, outcome.shape, node.name, outcome.claim)
+        self._write(at, "ended", pod, answer.shape, node.name, answer.claim)
 
     def moved(self, moves: Moves) -> None:
         """A row for each that moved, with the CPUs that it has now."""

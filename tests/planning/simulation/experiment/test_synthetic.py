@@ -18,7 +18,7 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from pinfold.planning.simulation.synthetic import (
+from pinfold.planning.simulation.experiment.synthetic import (
     LifetimeLaw,
     RateWave,
     SyntheticArrivals,

@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from pinfold.documents.simulation.results import Run
 from pinfold.planning.simulation.engine import simulate
-from pinfold.planning.simulation.fleet import FleetNode, RefusedBy
-from pinfold.planning.simulation.moving import Moves, Why
-from pinfold.planning.simulation.observing import Observer
-from pinfold.planning.simulation.outcome import BEYOND, Outcome
-from pinfold.planning.simulation.shapes import PodShape
-from pinfold.planning.simulation.specification import FleetKind, RunSpec
+from pinfold.planning.simulation.experiment.specification import FleetKind, RunSpec
+from pinfold.planning.simulation.fleet.answer import BEYOND, Answer
+from pinfold.planning.simulation.fleet.moving import Moves, Why
+from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
+from pinfold.planning.simulation.fleet.shapes import PodShape
+from pinfold.planning.simulation.observers.observer import Observer
 
 What: TypeAlias = Literal["came", "refused", "ended", "moved"]
 
@@ -45,14 +45,14 @@ class Event(Struct, frozen=True):
         at: seconds from the first arrival.
         what: ``moved`` is of one pod; a plan of several is as many events.
         pod: its number.
-        outcome: what it was given, or the refusal; of one that moved where it is then.
+        answer: what it was given, or the refusal; of one that moved where it is then.
         why: what had it moved.
     """
 
     at: float
     what: What
     pod: int
-    outcome: Outcome
+    answer: Answer
     why: Why | None = None
 
 
@@ -80,7 +80,7 @@ class Picture(Struct, frozen=True):
     at: float
     why: tuple[str, ...]
     before: Between
-    pods: Mapping[int, Outcome]
+    pods: Mapping[int, Answer]
 
 
 class Life(Struct, frozen=True):
@@ -106,11 +106,11 @@ class _Watching(Observer):
         self._number = number
         self.events: list[Event] = []
 
-    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, outcome: Outcome) -> None:
+    def placed(self, at: float, pod: int, attempt: int, node: FleetNode, answer: Answer) -> None:
         """It let a pod in."""
         del attempt
         if node.number == self._number:
-            self.events.append(Event(at, "came", pod, outcome))
+            self.events.append(Event(at, "came", pod, answer))
 
     def refused(
         self, at: float, pod: int, attempt: int, shape: PodShape, by: RefusedBy | None
@@ -120,10 +120,10 @@ class _Watching(Observer):
         if by is not None and by[0].number == self._number:
             self.events.append(Event(at, "refused", pod, by[1]))
 
-    def ended(self, at: float, pod: int, node: FleetNode, outcome: Outcome) -> None:
+    def ended(self, at: float, pod: int, node: FleetNode, answer: Answer) -> None:
         """A pod of it ended."""
         if node.number == self._number:
-            self.events.append(Event(at, "ended", pod, outcome))
+            self.events.append(Event(at, "ended", pod, answer))
 
     def moved(self, moves: Moves) -> None:
         """It moved pods."""
@@ -197,25 +197,25 @@ class _Node:
     """The node while its events happen once more."""
 
     def __init__(self) -> None:
-        self.pods: dict[int, Outcome] = {}
+        self.pods: dict[int, Answer] = {}
 
     def have(self, event: Event) -> None:
         """Let it happen."""
         if event.what == "ended":
             del self.pods[event.pod]
         elif event.what != "refused":
-            self.pods[event.pod] = event.outcome
+            self.pods[event.pod] = event.answer
 
     @property
     def used(self) -> tuple[int, int]:
         """How many CPUs have an owner, and how many milli-CPUs are requested."""
-        owned = sum(outcome.claim.bit_count() for outcome in self.pods.values())
-        return owned, sum(outcome.shape.size.cpu_milli for outcome in self.pods.values())
+        owned = sum(answer.claim.bit_count() for answer in self.pods.values())
+        return owned, sum(answer.shape.size.cpu_milli for answer in self.pods.values())
 
     @property
     def spread(self) -> tuple[int, ...]:
         """How many groups of each kind the containers are on, beyond those that they need."""
-        spreads = [outcome.beyond for outcome in self.pods.values()]
+        spreads = [answer.beyond for answer in self.pods.values()]
         return tuple(map(sum, zip(*spreads, strict=True))) or (0,)
 
 
@@ -264,11 +264,11 @@ def _pictures(events: Sequence[Event], places: Iterable[_Place]) -> Iterator[Pic
 
 
 def _between(events: Sequence[Event]) -> Between:
-    came = [event.outcome for event in events if event.what == "came"]
-    refused = Counter(event.outcome.reason for event in events if event.what == "refused")
+    came = [event.answer for event in events if event.what == "came"]
+    refused = Counter(event.answer.reason for event in events if event.what == "refused")
     return Between(
         came=len(came),
-        came_cpus=sum(outcome.claim.bit_count() for outcome in came),
+        came_cpus=sum(answer.claim.bit_count() for answer in came),
         ended=sum(event.what == "ended" for event in events),
         refused=dict(sorted(refused.items())),
         moved=sum(event.what == "moved" for event in events),

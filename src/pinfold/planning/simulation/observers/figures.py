@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from pinfold.documents.simulation.results import Averages, Fates, Moves, Replayed, Spread
-from pinfold.planning.simulation.fleet import FleetNode, NodeModel
-from pinfold.planning.simulation.moving import Moves as Carried
-from pinfold.planning.simulation.outcome import BEYOND, Outcome
+from pinfold.planning.simulation.fleet.answer import BEYOND, Answer
+from pinfold.planning.simulation.fleet.moving import Moves as Carried
+from pinfold.planning.simulation.fleet.nodes import FleetNode, NodeModel
 
 MOMENTS: Final = 240
 """Points of a series."""
@@ -64,19 +64,19 @@ class Gauges:
             sums[6] += passed * self.split
         self.now = at
 
-    def changed(self, node: FleetNode, outcome: Outcome, sign: int) -> None:
+    def changed(self, node: FleetNode, answer: Answer, sign: int) -> None:
         """A pod came (1) to a node, or went (-1); the node is as it is then."""
         self.running += sign
-        self.requested += sign * outcome.shape.size.cpu_milli
+        self.requested += sign * answer.shape.size.cpu_milli
         if sign > 0:
             self.busy += len(node.pods) == 1
         else:
             self.busy -= not node.pods
-        if outcome.claim:
-            count = outcome.claim.bit_count()
+        if answer.claim:
+            count = answer.claim.bit_count()
             self.exclusive += sign * count
             self.free -= sign * count
-            if outcome.beyond[0]:
+            if answer.beyond[0]:
                 self.split += sign
         self.looked_at(node)
 
@@ -141,17 +141,17 @@ class Counts:
         self.made_room = self.rebalances = self.moved = self.moved_cpus = self.moved_memory = 0
         self.replayed = self.different = 0
 
-    def placed(self, outcome: Outcome, attempt: int) -> None:
+    def placed(self, answer: Answer, attempt: int) -> None:
         """A pod was let in at its nth attempt."""
         self.running += 1
         self.placed_at[attempt] += 1
-        if not outcome.claim:
+        if not answer.claim:
             return
-        self.numa_nodes[outcome.numa_nodes] += 1
-        self.sockets[outcome.sockets] += 1
-        self.caches[outcome.caches] += 1
-        if outcome.is_spread:
-            for place, more in enumerate(outcome.beyond):
+        self.numa_nodes[answer.numa_nodes] += 1
+        self.sockets[answer.sockets] += 1
+        self.caches[answer.caches] += 1
+        if answer.is_spread:
+            for place, more in enumerate(answer.beyond):
                 self.beyond[place] += more > 0
 
     def carried_out(self, moves: Carried) -> None:

@@ -44,7 +44,7 @@ from pinfold.documents.simulation.experiment import (
 )
 from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.planner import Planner
-from pinfold.planning.simulation.specification import (
+from pinfold.planning.simulation.experiment.specification import (
     FleetKind,
     Guarantee,
     Retry,
@@ -52,7 +52,7 @@ from pinfold.planning.simulation.specification import (
     Scheduling,
     scaled,
 )
-from pinfold.planning.simulation.synthetic import (
+from pinfold.planning.simulation.experiment.synthetic import (
     LifetimeLaw,
     RateWave,
     SyntheticArrivals,
