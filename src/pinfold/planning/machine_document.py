@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -13,8 +13,6 @@ from pinfold.documents import machine as form
 from pinfold.documents.records import Pages
 
 _T = TypeVar("_T")
-
-_UNSEEN: Final = "the kubelet sees no CPU: no core_id or physical_package_id in any NUMA node"
 
 
 def machine_document(machine: Machine, view: KubeletView | None = None) -> form.Machine:
@@ -111,7 +109,7 @@ def _unseen(error: UnseenMachineError) -> form.KubeletView:
         num_numa_nodes=0,
         num_uncore_caches=0,
         machine_nodes=list(error.numa_nodes),
-        notes=[_UNSEEN, *error.notes],
+        notes=error.notes,
     )
 
 

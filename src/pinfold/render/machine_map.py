@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.machine.kubelet_view import KubeletView, UnseenMachineError
 from pinfold.core.machine.locality import Localities, device_kind
 from pinfold.core.machine.machine import CpuKind, Machine
 from pinfold.core.values.cpuset import CPUSet, iter_bits
@@ -96,8 +96,11 @@ def kind_name(kind: CpuKind, machine: Machine) -> str:
     return f"kind {kind.kind}"
 
 
-def topology_view(machine: Machine, view: KubeletView) -> TopologyView:
-    """Everything that ``pinfold topology`` shows of a machine."""
+def topology_view(machine: Machine, view: KubeletView | UnseenMachineError) -> TopologyView:
+    """Everything that ``pinfold topology`` shows of a machine.
+
+    ``view`` is the kubelet's, or why it sees no CPU.
+    """
     distances = machine.distances
     facts = (
         ("sockets", len(machine.sockets)),

@@ -14,7 +14,7 @@ from pinfold.cli.output import (
     print_text,
 )
 from pinfold.cli.terminal import style
-from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.kubelet_view import KubeletView, UnseenMachineError, kubelet_view
 from pinfold.core.machine.machine import MachineError
 from pinfold.render.machine_map import topology_view
 from pinfold.render.topology_text import render_topology
@@ -26,13 +26,18 @@ from pinfold.render.topology_text import render_topology
 @color_option
 def topology(machine: str | None, output: str, color: bool | None) -> None:  # noqa: FBT001 - click
     """Show sockets, NUMA nodes, caches, cores, threads and memory of a machine."""
+    view: KubeletView | UnseenMachineError
     with input_errors(MachineError):
         found = open_machine(machine)
+    try:
         view = kubelet_view(found)
+    except UnseenMachineError as error:
+        # Nothing can be planned there, but the hardware is there to be looked at.
+        view = error
     if output == "json":
         from pinfold.planning.machine_document import machine_document  # noqa: PLC0415 - 1.4 ms
 
-        print_json(machine_document(found, view))
+        print_json(machine_document(found))
         return
 
     shown = topology_view(found, view)

@@ -23,6 +23,14 @@ from pinfold.core.machine.machine import (
 from pinfold.core.machine.topology import CPUInfo, CPUTopology
 from pinfold.core.values.cpuset import CPUSet
 
+_UNSEEN = (
+    "no CPU has both core_id and physical_package_id in a NUMA node, so a kubelet would see none"
+)
+_UNSEEN_REMEDY = (
+    "capture the machine again with its topology folders, or look at its hardware with pinfold "
+    "topology"
+)
+_SEES_NONE = "the kubelet sees no CPU: no core_id or physical_package_id in any NUMA node"
 _GIVES_UP = "cAdvisor gives up on caches ({}): uncore id falls back to the socket id"
 _NO_LINKS = "node*/cpu* links are not in the capture; cpulist/cpumap used instead"
 _NO_NODES = "no node directories: cAdvisor makes one node per physical_package_id, with that id"
@@ -62,14 +70,16 @@ class UnseenMachineError(MachineError):
 
     Attributes:
         num_cpus, num_sockets, numa_nodes, notes: what it would see nevertheless.
+        unseen: the online CPUs of the hardware, all of them.
     """
 
-    def __init__(self, message: str, facts: KubeletFacts, nodes: Iterable[int]) -> None:
-        super().__init__(message)
+    def __init__(self, machine: Machine, facts: KubeletFacts, nodes: Iterable[int]) -> None:
+        super().__init__(f"{machine.name}: {_UNSEEN}; {_UNSEEN_REMEDY}")
         self.num_cpus = len(facts.cpus) if facts.nodes is None else 0
         self.num_sockets = _sockets(facts)
         self.numa_nodes = tuple(nodes)
-        self.notes = _node_notes(facts)
+        self.unseen = machine.online
+        self.notes = (_SEES_NONE, *_node_notes(facts))
 
 
 def kubelet_view(machine: Machine) -> KubeletView:
@@ -95,12 +105,7 @@ def kubelet_view(machine: Machine) -> KubeletView:
         if problem:
             problems.append(problem)
     if not rows:
-        raise UnseenMachineError(
-            f"{machine.name}: no CPU has both core_id and physical_package_id in a NUMA node, "
-            "so a kubelet would see none; capture the machine again with its topology folders",
-            facts,
-            nodes,
-        )
+        raise UnseenMachineError(machine, facts, nodes)
     notes: list[str] = []
     if threads > len(rows):
         notes.append(_SEVERAL)
