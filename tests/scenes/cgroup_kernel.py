@@ -23,6 +23,9 @@ from pinfold.ports.cgroups import Cgroups
 from tests.scenes.cgroups_contract import process
 from tests.scenes.two_nodes import memory_nodes
 
+_PF_EXITING = 0x4
+"""Among the flags of a process; include/linux/sched.h."""
+
 
 class Kernel:
     """The kernel of this machine, with a tree of its own."""
@@ -67,11 +70,13 @@ class Kernel:
         return allowed if self.alive(pid) else None
 
     def alive(self, pid: int) -> bool:
+        """Whether it executes anything: one that the kernel ends is left where it was, for long."""
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             return False
-        return state not in "ZX"
+        state, flags = fields[0], int(fields[6])
+        return state not in "ZX" and not flags & _PF_EXITING
 
     def family(self, *pids: int) -> list[int]:
         """The living processes of these sessions; a zombie has a mask, but runs nowhere."""
