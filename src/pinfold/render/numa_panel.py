@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.render.svg_canvas import Canvas, text_width
+from pinfold.render.svg_canvas import Canvas, Look, text_width
 from pinfold.render.terminal import Line, Style, cell_width, clean, clip, line_width, pad, pad_line
 from pinfold.render.topology_view import binary_size
 
@@ -269,7 +269,7 @@ def _draw_gauge(canvas: Canvas, gauge: Gauge, at: tuple[float, float], node: str
     x, y = at
     share = gauge.share()
     if share is not None:
-        look = ("c-gauge", "#1a7f4b", "#ffffff")
+        look = Look("c-gauge", "#1a7f4b", "#ffffff")
         canvas.rect((x, y - 9, _PIXELS, 10), "core", radius=2)
         if share:
             tooltip = f"NUMA node {node}, {gauge.resource}: {gauge.text()}"

@@ -3,7 +3,8 @@
 The first eight colours are those of Okabe and Ito (distinct with every common kind of colour
 blindness), the rest fill the gaps.  Cells carry both background and text colour, so that they
 read the same on dark and on light terminals.  There are always more owners than colours
-somewhere: therefore every owner has a symbol as well, and colour is never the only mark.
+somewhere: therefore every owner has a symbol of its own as well, a letter or two, and colour is
+never the only mark.  In pictures each further round of the colours has other stripes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ OWNERS: Final = (
     Paint("8f1d4b", "ffffff", 101),
     Paint("c8a2e8", "000000", 104),
 )
-"""Cycled; the symbol keeps owners of the same colour apart."""
+"""Cycled; stripes and symbol keep owners of the same colour apart."""
+
+STRIPES: Final = ("", "rising", "falling", "upright", "level", "both")
+"""How the cells of an owner are striped in pictures: one for each round of :data:`OWNERS`."""
 
 STATES: Final = {
     CellState.LENT: Paint("ffffff", "3a4450", 47),
@@ -67,16 +71,40 @@ _LATIN: Final = "abcdefghjkmnpqrstuvwyzABCDEFGHJKLMNPQSTUVWYZ"
 _GREEK: Final = "αβγδεζηθλμξπσφψωΓΔΘΛΞΠΣΦΨΩ"
 _ASCII_MORE: Final = "%&$@+=!^"
 
+_SHADE: Final = 0.45
+"""How much of the way to white or black the colour of stripes is."""
+
 
 def owner_symbol(index: int, *, ascii_only: bool = False) -> str:
-    """One character for the owner with this index: letters first, cycling when they run out."""
+    """The mark of the owner with this index: one letter, and two when these run out.
+
+    No two of the first 1,900 owners have the same; then they cycle.
+
+    >>> [owner_symbol(index) for index in (0, 43, 70, 71, 114)]
+    ['a', 'Z', 'aa', 'ab', 'ba']
+    """
     symbols = _LATIN + (_ASCII_MORE if ascii_only else _GREEK)
-    return symbols[index % len(symbols)]
+    if index < len(symbols):
+        return symbols[index]
+    first, second = divmod(index - len(symbols), len(_LATIN))
+    return _LATIN[first % len(_LATIN)] + _LATIN[second]
 
 
 def owner_paint(index: int) -> Paint:
     """The colours of the owner with this index."""
     return OWNERS[index % len(OWNERS)]
+
+
+def owner_stripes(index: int) -> str:
+    """How the cells of the owner with this index are striped; one of :data:`STRIPES`."""
+    return STRIPES[index // len(OWNERS) % len(STRIPES)]
+
+
+def stripe_color(paint: Paint) -> str:
+    """Another shade of a background: the text on it reads even better."""
+    away = 255 if paint.text == "000000" else 0
+    parts = (int(paint.background[at : at + 2], 16) for at in (0, 2, 4))
+    return "".join(f"{round(part + (away - part) * _SHADE):02x}" for part in parts)
 
 
 def state_symbol(state: CellState, *, ascii_only: bool = False) -> str:
@@ -86,7 +114,7 @@ def state_symbol(state: CellState, *, ascii_only: bool = False) -> str:
 
 
 def cell_symbol(node_map: NodeMap, cell: Cell, *, ascii_only: bool = False) -> str:
-    """The one character that says whose a cell is, for terminals without colour.
+    """The character, or two, that say whose a cell is, for terminals without colour.
 
     Muted cells have none: without colour it is the letters that show what is not muted.
     """

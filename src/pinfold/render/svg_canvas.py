@@ -11,10 +11,12 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import Struct
+
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import NodeMap, Owner
-from pinfold.render.palette import STATES, owner_paint
+from pinfold.render.palette import STATES, owner_paint, owner_stripes, stripe_color
 from pinfold.render.terminal import clean, wrap
 
 SANS: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -32,7 +34,7 @@ LIGHT: Final = {
     "bad": "#b42318",
     "badbg": "#fdecea",
     "good": "#1a7f4b",
-    "off": "#9aa4af",
+    "off": "#66707b",
 }
 DARK: Final = {
     "bg": "#0f141a",
@@ -46,13 +48,15 @@ DARK: Final = {
     "bad": "#ff8a7a",
     "badbg": "#3a1b18",
     "good": "#5fd39a",
-    "off": "#6b7682",
+    "off": "#8f9aa5",
 }
 _LOWER: Final = 0.6
 _THIN: Final = " .,:;ijl|!'·"
 _STROKES: Final = ("edge", "off")
+_SWATCH: Final = 16
+"""Cells up to this size show a letter or two, and no CPU."""
 
-_DARK_STATES: Final = {
+STATES_IN_THE_DARK: Final = {
     CellState.SHARED: ("#3b4651", "#d4dce4"),
     CellState.RESERVED: ("#8a94a0", "#0f141a"),
     CellState.ONLINE: ("#2c4159", "#d5e4f5"),
@@ -89,6 +93,19 @@ def wrap_text(text: str, size: float, width: float, *, mono: bool = False) -> li
         return [text]
     columns = max(int(width / (size * (0.61 if mono else _LOWER))), 4)
     return wrap(text, columns, after=",/-.")
+
+
+class Look(Struct, frozen=True):
+    """How a cell is drawn: its class, fill and text colour, and its stripes of another shade.
+
+    ``stripes`` is one of :data:`~pinfold.render.palette.STRIPES`.
+    """
+
+    kind: str
+    fill: str
+    ink: str
+    stripes: str = ""
+    shade: str = ""
 
 
 class Canvas:
@@ -139,23 +156,26 @@ class Canvas:
             f'fill="{LIGHT[color]}"{extra}>{escape(text)}</text>'
         )
 
-    def cell(
-        self, at: tuple[float, float], size: float, look: tuple[str, str, str], texts: Texts
-    ) -> None:
-        """One thread as a rounded square; ``look`` is class, fill and text colour."""
-        kind, fill, ink = look
+    def cell(self, at: tuple[float, float], size: float, look: Look, texts: Texts) -> None:
+        """One thread as a rounded square."""
+        kind, fill, ink = look.kind, look.fill, look.ink
         x, y = at
         tooltip, top, bottom = texts
         line = f' stroke="{LIGHT["off"]}" stroke-dasharray="3 2"' if kind == "c-off" else ""
         inset = 0.5 if line else 0.0
         ids = size * (0.40 if len(top) < 3 else 0.36 if len(top) == 3 else 0.3)
-        if size <= 16:
-            ids = size * 0.64  # a swatch: one letter
-        base = y + size * (0.47 if bottom else 0.64 if size > 16 else 0.72)
+        if size <= _SWATCH:
+            ids = size * (0.64 if len(top) < 2 else 0.56)  # one letter, or two
+        base = y + size * (0.47 if bottom else 0.64 if size > _SWATCH else 0.72)
         inner = size - 2 * inset
         shape = f'x="{x + inset:g}" y="{y + inset:g}" width="{inner:g}" height="{inner:g}"'
         parts = [f'<g class="{kind}"><title>{escape(tooltip)}</title>']
         parts.append(f'<rect {shape} rx="{size * 0.18:g}" fill="{fill}"{line}/>')
+        if look.stripes:
+            parts.append(
+                f'<path d="{_stripes(x, y, size, look.stripes)}" stroke="{look.shade}" '
+                f'stroke-width="{size * 0.13:.3g}"/>'
+            )
         for text, height, font, weight in (
             (top, base, ids, ' font-weight="600"'),
             (bottom, y + size * 0.85, size * 0.32, ""),
@@ -177,15 +197,12 @@ class Canvas:
             'stroke-width="2.5"/>'
         )
 
-    def segment(
-        self, box: tuple[float, float, float, float], look: tuple[str, str, str], tooltip: str
-    ) -> None:
+    def segment(self, box: tuple[float, float, float, float], look: Look, tooltip: str) -> None:
         """A piece of a bar in the colours of a cell."""
         x, y, width, height = box
-        kind, fill, _ = look
-        shown = LIGHT["core"] if fill == "none" else fill
+        shown = LIGHT["core"] if look.fill == "none" else look.fill
         self.parts.append(
-            f'<g class="{kind}"><title>{escape(tooltip)}</title><rect x="{x:g}" y="{y:g}" '
+            f'<g class="{look.kind}"><title>{escape(tooltip)}</title><rect x="{x:g}" y="{y:g}" '
             f'width="{width:.4g}" height="{height:g}" rx="2" fill="{shown}"/></g>'
         )
 
@@ -214,22 +231,46 @@ Texts = tuple[str, str, str]
 """Tooltip, text in the middle (the CPU id), text below it (the symbol or nothing)."""
 
 
-def cell_look(node_map: NodeMap, cell: Cell) -> tuple[str, str, str]:
-    """Class, fill and text colour of a cell."""
+def cell_look(node_map: NodeMap, cell: Cell) -> Look:
+    """How a cell is drawn."""
     if cell.muted:
-        return "c-mute", LIGHT["core"], LIGHT["dim"]
+        return Look("c-mute", LIGHT["core"], LIGHT["dim"])
     if cell.state is CellState.OFFLINE:
-        return "c-off", "none", LIGHT["off"]
+        return Look("c-off", "none", LIGHT["off"])
     if cell.owner is not None:
         return owner_look(node_map.owners[cell.owner])
     paint = STATES[cell.state]
-    return f"c-{cell.state.name.lower()}", f"#{paint.background}", f"#{paint.text}"
+    return Look(f"c-{cell.state.name.lower()}", f"#{paint.background}", f"#{paint.text}")
 
 
-def owner_look(owner: Owner) -> tuple[str, str, str]:
-    """Class, fill and text colour of an owner's cells."""
+def owner_look(owner: Owner) -> Look:
+    """How an owner's cells are drawn."""
     paint = owner_paint(owner.painted)
-    return "c-own", f"#{paint.background}", f"#{paint.text}"
+    stripes = owner_stripes(owner.painted)
+    shade = f"#{stripe_color(paint)}" if stripes else ""
+    return Look("c-own", f"#{paint.background}", f"#{paint.text}", stripes, shade)
+
+
+def _stripes(x: float, y: float, size: float, stripes: str) -> str:
+    """The path of three stripes across a square, within its round corners."""
+    near, far = size * 0.05, size * 0.95
+    lines: list[tuple[float, float, float, float]] = []
+    for at in (0.25, 0.5, 0.75):
+        place = size * at
+        if stripes == "upright":
+            lines.append((place, near, place, far))
+        if stripes == "level":
+            lines.append((near, place, far, place))
+        # A slanted one meets two sides: x + y is the same all along.
+        low, high = max(near, 2 * place - far), min(far, 2 * place - near)
+        if stripes in {"rising", "both"}:
+            lines.append((low, high, high, low))
+        if stripes in {"falling", "both"}:
+            lines.append((size - low, high, size - high, low))
+    return "".join(
+        f"M{x + one:.4g} {y + two:.4g}L{x + three:.4g} {y + four:.4g}"
+        for one, two, three, four in lines
+    )
 
 
 def describe_cpus(cpus: CPUSet) -> str:
@@ -240,7 +281,7 @@ def describe_cpus(cpus: CPUSet) -> str:
 def _style(strokes: Iterable[str]) -> str:
     rules = [f".f-{name}{{fill:{value}}}" for name, value in DARK.items()]
     rules += [f".s-{name}{{stroke:{DARK[name]}}}" for name in strokes]
-    for state, (fill, ink) in _DARK_STATES.items():
+    for state, (fill, ink) in STATES_IN_THE_DARK.items():
         name = state.name.lower()
         rules.append(f".c-{name} rect{{fill:{fill}}}.c-{name} text{{fill:{ink}}}")
     rules.append(f".c-mute rect{{fill:{DARK['core']}}}.c-mute text{{fill:{DARK['dim']}}}")

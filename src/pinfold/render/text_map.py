@@ -76,9 +76,11 @@ class _Drawing:
         self.map, self.style, self.mode = node_map, style, mode
         cells = list(node_map.cells())
         self.digits = max((len(str(cell.cpu)) for cell in cells), default=1)
-        self.symbols = any(self.symbol(cell) != " " for cell in cells)
+        marks = {self.symbol(cell) for cell in cells}
+        self.symbols = max((len(mark) for mark in marks if mark != " "), default=0)
         self.one_thread = all(len(core.cells) == 1 for core in node_map.root.all_cores())
-        self.cell = self.digits + self.symbols + 2 * mode.padding if mode.ids else 1
+        self.dense = max(self.symbols, 1)
+        self.cell = self.digits + self.symbols + 2 * mode.padding if mode.ids else self.dense
         self.overhead = _FRAME if mode.framed else 1
         self.around_title = _FRAME + 2 if mode.framed else 0
         self.shapes = shapes(node_map.root)
@@ -153,7 +155,8 @@ class _Drawing:
     def _row_width(self, box: Box, per_row: int) -> int:
         if self.mode.ids:
             return per_row * (self.cell + 1) - 1
-        return self._label_width(box) + 1 + per_row + (per_row - 1) // _GROUP
+        one, gap = self._dense_cell()
+        return self._label_width(box) + 1 + per_row * one - gap + (per_row - 1) // _GROUP
 
     def _per_row(self, box: Box, width: int) -> int:
         """Cores in a row: all, or an even share of them, whole groups if possible."""
@@ -162,8 +165,18 @@ class _Drawing:
             most = (width + 1) // (self.cell + 1)
         else:
             room = width - self._label_width(box) - 1
-            most = room - room // (_GROUP + 1)
+            one, gap = self._dense_cell()
+            groups, rest = divmod(room + gap, _GROUP * one + 1)
+            most = groups * _GROUP + rest // one
         return cores_per_row(count, max(1, min(count, most)))
+
+    def _dense_cell(self) -> tuple[int, int]:
+        """Columns of a dense cell with the gap behind it, and those of the gap.
+
+        Two letters without a gap would read as two cells.
+        """
+        gap = int(self.dense > 1)
+        return self.dense + gap, gap
 
     def _label_width(self, box: Box) -> int:
         return 2 * len(str(max(core.cells[-1].cpu for core in box.cores))) + 1
@@ -228,7 +241,7 @@ class _Drawing:
             if thread < len(core.cells):
                 cell = core.cells[thread]
                 symbol = self.symbol(cell) if self.symbols else ""
-                text = f"{space}{cell.cpu:>{self.digits}}{symbol}{space}"
+                text = f"{space}{cell.cpu:>{self.digits}}{symbol:<{self.symbols}}{space}"
                 line += [(text, self.paint(cell)), (" ", "")]
             else:
                 line.append((" " * (self.cell + 1), ""))
@@ -240,6 +253,7 @@ class _Drawing:
             if thread < len(core.cells):
                 mask |= 1 << core.cells[thread].cpu
         line: Line = []
+        gap = self._dense_cell()[1]
         if label + 2 <= width:
             line = [(f"{clip(short_range(mask), label):>{label}} ", "dim")]
         for at, core in enumerate(cores):
@@ -249,13 +263,16 @@ class _Drawing:
                 cell = core.cells[thread]
                 symbol = self.symbol(cell)
                 blank = "-" if cell.muted else "o"
-                line.append((blank if symbol == " " else symbol, self.paint(cell)))
+                shown = blank if symbol == " " else symbol
+                line.append((f"{shown:<{self.dense}}", self.paint(cell)))
             else:
+                line.append((" " * self.dense, ""))
+            if gap and at < len(cores) - 1:
                 line.append((" ", ""))
         return line
 
     def symbol(self, cell: Cell) -> str:
-        """The one character that says whose the cell is."""
+        """The character, or two, that say whose the cell is."""
         return cell_symbol(self.map, cell, ascii_only=self.style.ascii_only)
 
     def paint(self, cell: Cell) -> str | Paint:

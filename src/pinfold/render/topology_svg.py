@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinfold.render.svg import MARGIN, draw_facts, draw_legend, draw_notes, draw_title
-from pinfold.render.svg_canvas import Canvas, text_width, wrap_text
+from pinfold.render.svg_canvas import Canvas, Look, text_width, wrap_text
 from pinfold.render.svg_map import MapDrawing
 from pinfold.render.topology_view import (
     TopologyView,
@@ -100,7 +100,7 @@ def _draw_distances(canvas: Canvas, view: TopologyView, y: float) -> tuple[float
         for column, value in enumerate(row):
             share = (value - low) / (high - low) if high > low else 0.0
             x = MARGIN + 40 + column * cell
-            look = ("c-dist", _shade(share), "#000000")
+            look = Look("c-dist", _shade(share), "#000000")
             canvas.segment((x, y, cell - 2, 20), look, f"{node} to column {column}: {value}")
             ink = "#ffffff" if share > 0.55 else "#10202f"
             canvas.plain((x + cell / 2 - 1, y + 14), str(value), ink)
