@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.api_fields import POD, Fields, Standing
+from pinfold.core.pod.manifest.validation import validate_manifest
 from pinfold.core.pod.manifest.workload_fields import (
     CRI,
     PROCESS,
@@ -276,3 +277,37 @@ def test_fields_of_a_template_have_their_paths() -> None:
         'spec.template.spec.container: unknown field "container"; did you mean "containers"?'
     )
     assert unknown_fields({"kind": "Pod", "spec": {"affinity": {"any": 1}}}) == []
+
+
+def a_forks_volume(**fields: str) -> dict[str, Any]:
+    return manifest(volumes=[{"name": "a", "emptyDir": {}}, {"name": "b", "hugePages": fields}])
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"pageSize": "2M", "size": "200M", "minSize": "100M"}, "hugepages-2Mi: 200Mi"),
+        ({"pageSize": "1G", "size": "4Gi"}, "hugepages-1Gi: 4Gi"),
+        ({"pageSize": "\n", "size": "a lot"}, "hugepages-2Mi: SIZE"),
+        ({}, "hugepages-2Mi: SIZE"),
+    ],
+)
+@pytest.mark.parametrize("runtime", [PROCESS, CRI])
+def test_the_volumes_of_huge_pages_of_a_fork_are_refused(
+    fields: dict[str, str], asked: str, runtime: str
+) -> None:
+    pod = a_forks_volume(**fields)
+    for check in (lambda: check_fields(pod, runtime), lambda: validate_manifest(pod)):
+        with pytest.raises(PodError) as caught:
+            check()
+        assert str(caught.value) == (
+            'spec.volumes[1].hugePages: unknown field "hugePages": only a fork of Kubernetes had '
+            "such volumes; write emptyDir: {medium: HugePages}, and "
+            f"{asked} into the limits of the container"
+        )
+
+
+def test_a_fork_s_volume_in_a_template_is_named_by_its_place() -> None:
+    template = {"spec": a_forks_volume()["spec"]}
+    with pytest.raises(PodError, match=r"^spec\.template\.spec\.volumes\[1\]\.hugePages: "):
+        validate_manifest(template, "spec.template.")

@@ -5,8 +5,9 @@ Source: upstream ``pkg/apis/core/validation`` (1.34).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pinfold.core.pod.annotation_values import MAX_GRACE_PERIOD
 from pinfold.core.pod.api import PodError, quantity_from_api
@@ -32,6 +33,9 @@ from pinfold.core.pod.resource_names import (
 )
 from pinfold.core.values.names import label_problems, subdomain_problems
 from pinfold.core.values.quantity import Quantity
+
+_FORKS_VOLUME: Final = "hugePages"
+_SIZE: Final = re.compile(r"[0-9]{1,15}[KMG]i?")
 
 
 def validate_pod(pod: Pod, path: str = "") -> None:
@@ -198,14 +202,16 @@ def validate_manifest(manifest: Mapping[str, Any], path: str = "") -> None:
 def manifest_problems(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodError]:
     """Yield what the API server would refuse in fields of a pod that only its manifest has.
 
-    These are names, the size limits of ``emptyDir`` volumes, the files of ``downwardAPI`` volumes
-    and variables of ``resourceFieldRef``;
-    arguments as :func:`pinfold.core.pod.api.pod_from_api`.
+    These are names, the size limits of ``emptyDir`` volumes, the files of ``downwardAPI`` volumes,
+    variables of ``resourceFieldRef`` and volumes ``hugePages``, which only Intel's fork had: a pod
+    without the pages that it counts on would be another one.
+    Arguments are as of :func:`pinfold.core.pod.api.pod_from_api`.
     """
     yield from name_problems(manifest, path)
     spec = manifest.get("spec")
     if not isinstance(spec, Mapping):
         return
+    yield from forks_volume_problems(spec, f"{path}spec")
     for volume, here in items(spec, "volumes", f"{path}spec"):
         source = volume.get("emptyDir")
         if isinstance(source, Mapping):
@@ -220,6 +226,34 @@ def manifest_problems(manifest: Mapping[str, Any], path: str = "") -> Iterator[P
                 field = source.get("resourceFieldRef") if isinstance(source, Mapping) else None
                 if isinstance(field, Mapping):
                     yield from resource_field_problems(field, f"{here}.valueFrom.resourceFieldRef")
+
+
+def forks_volume_problems(spec: Mapping[str, Any], path: str) -> Iterator[PodError]:
+    """Yield the volumes ``hugePages`` of a pod's ``spec``, which is at ``path``.
+
+    Each says what asks for the same in Kubernetes.
+    """
+    for volume, here in items(spec, "volumes", path):
+        if _FORKS_VOLUME in volume:
+            yield PodError(f"{here}.{_FORKS_VOLUME}", _forks_volume(volume[_FORKS_VOLUME]))
+
+
+def _forks_volume(value: object) -> str:
+    said = value if isinstance(value, Mapping) else {}
+    page, size = (str(said.get(key) or "") for key in ("pageSize", "size"))
+    # The fork has the kernel's units, which are powers of 1024 without the "i".
+    resource = f"hugepages-{_binary(page, '2M')}"
+    amount = _binary(size, "SIZE")
+    return (
+        f'unknown field "{_FORKS_VOLUME}": only a fork of Kubernetes had such volumes; write '
+        f"emptyDir: {{medium: HugePages}}, and {resource}: {amount} into the limits of the "
+        "container"
+    )
+
+
+def _binary(text: str, default: str) -> str:
+    text = text if _SIZE.fullmatch(text) else default
+    return f"{text}i" if text[-1:] in "KMG" else text
 
 
 def _size_limit_problems(value: object, path: str) -> Iterator[PodError]:

@@ -18,6 +18,7 @@ from pinfold.core.pod.annotations import annotation_problems, named
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.api_fields import POD, Field, Fields, Standing
 from pinfold.core.pod.manifest.names import CONTAINER_LISTS, items
+from pinfold.core.pod.manifest.validation import forks_volume_problems
 
 PROCESS, CRI = "process", "cri"
 _MOST_NAMED: Final = 5
@@ -50,6 +51,10 @@ def check_fields(manifest: Mapping[str, Any], runtime: str) -> tuple[str, ...]:
         PodError: there are unknown fields, or some without which the pod would be weaker than its
             manifest says; the first of them, and the others with it.
     """
+    if isinstance(spec := manifest.get("spec"), Mapping):
+        # Its remedy says more than that the field is unknown.
+        for problem in forks_volume_problems(spec, "spec"):
+            raise problem
     found = list(findings(manifest, runtime))
     wrong = [one for one in found if one.standing in (None, Standing.REFUSED)]
     if wrong:
