@@ -55,6 +55,9 @@ Here Pinfold differs on purpose, in `plan` as in an agent unless said otherwise.
 - **Memory of several NUMA nodes that is given back.** Where another container has memory of one of
   these nodes alone, the kubelet may give back that one's, and hand it out twice. Here every
   container keeps its own.
+- **The NUMA node of volumes in memory.** The kubelet leaves it to whoever touches a page of an
+  `emptyDir` of medium `Memory` first. An agent that runs pods binds the volume to the NUMA nodes
+  of the memory of its containers ([Align memory](how-to/align-memory.md#volumes-in-memory)).
 - **Which of several devices.** Of devices that are equally near the kubelet takes any, in the
   order of a Go map. Pinfold takes the first in natural order of the ids: `gpu-2` before `gpu-10`.
 - **What plugins would rather give away** (`GetPreferredAllocation`). An agent asks them as the

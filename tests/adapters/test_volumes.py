@@ -28,9 +28,10 @@ from pinfold.core.pod.workload import (
     Process,
     VolumeMount,
 )
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.runtime import ContainerSpec
-from pinfold.ports.volumes import VolumeError, remove_leftovers, with_volumes
+from pinfold.ports.volumes import ANY_NODE, VolumeError, remove_leftovers, with_volumes
 
 MIB = 1 << 20
 
@@ -81,13 +82,20 @@ class Shelf:
     def __init__(self, *, broken: Collection[str] = ()) -> None:
         self.made: dict[tuple[str, str], EmptyDir] = {}
         self.projected: dict[tuple[str, str], dict[str, str]] = {}
+        self.bound: dict[tuple[str, str], CPUSet] = {}
         self.broken = broken
 
-    async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
+    async def prepare(
+        self, pod_uid: str, name: str, source: EmptyDir, nodes: CPUSet = ANY_NODE
+    ) -> str:
         if name in self.broken:
             raise VolumeError("no room", "make some")
         self.made[pod_uid, name] = source
+        self.bound[pod_uid, name] = nodes
         return f"/shelf/{pod_uid}/{name}"
+
+    def bind(self, pod_uid: str, name: str, nodes: CPUSet) -> None:
+        self.bound[pod_uid, name] = nodes
 
     def project(self, pod_uid: str, name: str, source: DownwardAPI, values: Values) -> str:
         self.projected[pod_uid, name] = {one.path: filled(one.text, values) for one in source.files}

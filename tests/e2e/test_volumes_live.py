@@ -15,6 +15,7 @@ import pytest
 from pinfold.adapters.hugetlb import HugePagePools
 from pinfold.adapters.volumes import VolumeFolders
 from pinfold.core.pod.workload import EmptyDir
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.mounting import mount, mounts_below, unmount
 from pinfold.linux.mounts import Mount
 from pinfold.ports.volumes import VolumeError
@@ -109,6 +110,66 @@ def test_memory_is_bounded(root: Path) -> None:
             (path / "more").write_bytes(bytes(1 << 20))
         await volumes.remove("uid")
         assert mounts_below(root) == []
+
+    asyncio.run(scenario())
+
+
+def policy(folder: Path) -> list[str]:
+    """The memory policy of the only mount, and whether it may be swapped out."""
+    return sorted(one for one in only(folder).options if one.startswith(("mpol", "noswap")))
+
+
+@pytest.fixture
+def numa(root: Path) -> None:
+    """A kernel that knows NUMA nodes."""
+    try:
+        mount("tmpfs", root, "mpol=bind:0")
+    except OSError as error:
+        assert error.errno == errno.EINVAL  # noqa: PT017 - what decides is the number
+        pytest.skip("this kernel knows no NUMA nodes")
+    unmount(root)
+
+
+def test_memory_is_bound_to_nodes_and_let_go(root: Path, numa: None) -> None:
+    del numa
+
+    async def scenario() -> None:
+        volumes = VolumeFolders(root)
+        one = CPUSet([0])
+        path = Path(await volumes.prepare("uid", "memory", MEMORY, one))
+        first = policy(root)
+        assert "mpol=bind:0" in first
+        (path / "file").write_bytes(b"kept")
+        volumes.bind("uid", "memory", CPUSet())
+        kept = ["mpol=local", *(option for option in first if option == "noswap")]
+        assert policy(root) == kept
+        # A node that is not there is no reason to have no volume: first touch decides.
+        volumes.bind("uid", "memory", CPUSet([1000]))
+        assert policy(root) == kept
+        volumes.bind("uid", "memory", one)
+        assert policy(root) == first
+        # An agent of before has bound nothing.
+        assert await VolumeFolders(root).prepare("uid", "memory", MEMORY) == str(path)
+        assert policy(root) == kept
+        assert (path / "file").read_bytes() == b"kept"
+        with pytest.raises(OSError, match="No space left"):
+            (path / "more").write_bytes(bytes(2 << 20))
+        # What is not there, or not in memory, is left alone.
+        volumes.bind("uid", "other", one)
+        await volumes.prepare("uid", "plain", EmptyDir(), one)
+        volumes.bind("uid", "plain", one)
+        assert policy(root) == kept
+        await volumes.remove("uid")
+
+    asyncio.run(scenario())
+
+
+def test_a_volume_on_a_node_that_is_not_there_is_made_all_the_same(root: Path) -> None:
+    async def scenario() -> None:
+        volumes = VolumeFolders(root)
+        await volumes.prepare("uid", "memory", MEMORY, CPUSet([1000]))
+        assert not any("mpol" in option for option in only(root).options)
+        await volumes.remove("uid")
 
     asyncio.run(scenario())
 
@@ -245,3 +306,29 @@ def test_a_volume_that_cannot_be_had_keeps_the_container_from_starting(node: Age
     wait_until(lambda: "volume huge: medium HugePages-1Gi: hugePages storage" in node.log())
     assert node.run("delete", "pod/owner").returncode == 0
     wait_until(lambda: not (node.state / "pods/owner-uid").exists())
+
+
+def test_memory_of_a_pod_is_bound_where_all_who_have_it_are(node: AgentProcess, numa: None) -> None:
+    del numa
+    node.config |= {
+        "memoryManagerPolicy": "Static",
+        "kubeReserved": {"memory": "156Mi"},
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "256Mi"}}],
+    }
+    node.start()
+
+    def a_pod_of(name: str, cpus: str) -> dict[str, Any]:
+        pod = manifest(name, ("main", ("sleep", "1000"), cpus))
+        pod["metadata"]["uid"] = name
+        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/v"}]
+        pod["spec"]["volumes"] = [{"name": "v", "emptyDir": {"medium": "Memory"}}]
+        return pod
+
+    for name, cpus, bound in (("owner", "1", True), ("sharer", "", False)):
+        assert node.apply(a_pod_of(name, cpus))["phase"] != "Rejected"
+        node.pids(name)
+        policies = [one for one in policy(node.state / "pods" / name) if one != "noswap"]
+        assert policies == (["mpol=bind:0"] if bound else [])
+    for name in ("owner", "sharer"):
+        assert node.run("delete", f"pod/{name}").returncode == 0
+    wait_until(lambda: mounts_below(node.state / "pods") == [])

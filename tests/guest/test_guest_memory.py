@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -238,6 +239,54 @@ def test_what_only_two_nodes_together_have_is_refused(node: AgentProcess) -> Non
     refused(node, pod("too-many-pages", ["true"], huge=PAGES + 1), reason)
     biggest = max(map(memory_of, node_ids()))
     refused(node, pod("too-much-memory", ["true"], huge=1, memory=str(biggest)), reason)
+
+
+FILLER: Final = """
+import os, sys, time
+name, ready = sys.argv[1:3]
+with open(os.path.join(os.environ["PINFOLD_VOLUME_FAST"], name), "wb") as file:
+    file.write(bytes(8 << 20))
+open(ready, "w").close()
+time.sleep(100000)
+"""
+"""Fills a file in a volume in memory."""
+
+MAPPER: Final = """
+import mmap, sys
+with open(sys.argv[1], "w+b") as file:
+    file.truncate(8 << 20)
+    memory = mmap.mmap(file.fileno(), 8 << 20)
+    memory[::4096] = b"x" * 2048
+    print("".join(open("/proc/self/numa_maps")), flush=True)
+"""
+"""Fills a file that it maps, and tells on which node its pages are."""
+
+
+def test_memory_of_a_volume_is_on_the_pod_s_node(node: AgentProcess) -> None:
+    """Also of what somebody writes there who runs on the other node."""
+    ready = node.folder / "filler.ready"
+    manifest = pod("filler", python(FILLER, Path("own"), ready), huge=1)
+    (container,) = manifest["spec"]["containers"]
+    manifest["spec"]["volumes"] = [{"name": "fast", "emptyDir": {"medium": "Memory"}}]
+    container["volumeMounts"] = [{"name": "fast", "mountPath": "/fast"}]
+    node.apply(manifest)
+    eventually(ready.exists, expected=True, seconds=30)
+    (home,) = promised(node, "filler")["memory"]
+    (found,) = mounts_below(node.state / "pods" / "filler-uid")
+    assert f"mpol=bind:{home}" in found.options
+    other = next(one for one in node_ids() if one != home)
+    away = str(cpus_of(other))
+    done = subprocess.run(
+        ["taskset", "-c", away, *python(MAPPER, found.path / "strange")],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    (line,) = [one for one in done.stdout.splitlines() if "strange" in one]
+    assert f" N{home}=2048" in line, line
+    assert f" N{other}=" not in line, line
+    delete(node, "filler")
+    eventually(pages, WHOLE)
 
 
 def test_volumes_of_huge_pages(node: AgentProcess) -> None:

@@ -15,6 +15,7 @@ UNTRUSTED: Final = 2 | 4 | 8
 """``MS_NOSUID``, ``MS_NODEV`` and ``MS_NOEXEC``: of what is in there, nothing is run."""
 
 _FILESYSTEMS: Final = Path("/proc/filesystems")
+_REMOUNT: Final = 32
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 
@@ -39,6 +40,11 @@ def mount(kind: str, target: Path, options: str, flags: int = 0) -> None:
         ctypes.c_ulong(flags),
         options.encode(),
     )
+
+
+def remount(kind: str, target: Path, options: str) -> None:
+    """Change options of what was mounted on a folder without flags; raises OSError."""
+    mount(kind, target, options, _REMOUNT)
 
 
 def unmount(target: Path) -> None:

@@ -43,7 +43,7 @@ class Announcements:
         mirror: writes who has what in the kubelet's layouts; raises PortError.
         report: takes a problem for the operator (pod as ``namespace/name`` or None).
         tellings: tells containers with exclusive CPUs; None: nobody does.
-        volumes: has the pods' volumes of the downward API; None: there are none.
+        volumes: has the pods' volumes that follow what holds; None: there are none.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Announcements:
         return value
 
     def _project(self, view: View, pod: AdmittedPod) -> None:
-        """Bring a pod's volumes of the downward API to what holds; raises VolumeError."""
+        """Bring a pod's volumes to what holds, files and NUMA nodes; raises VolumeError."""
         if self._volumes is None:
             return
         processes = pod.workload.processes.values()
@@ -190,6 +190,8 @@ class Announcements:
         values = self.values(view, pod)
         for name, source in found.items():
             self._volumes.project(pod.uid, name, source, values)
+        for name, nodes in view.volume_nodes(pod).items():
+            self._volumes.bind(pod.uid, name, nodes)
 
     def moved(self, move: PendingMove) -> None:
         """A plan is about to be over; see :meth:`pinfold.node.tellings.Tellings.moved`."""

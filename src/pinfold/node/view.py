@@ -128,6 +128,20 @@ class View(Struct, frozen=True, dict=True):
             known = self._places[key] = (pod, container, self._where(pod, container))
         return known[2]
 
+    def volume_nodes(self, pod: AdmittedPod) -> dict[str, CPUSet]:
+        """The NUMA nodes that the volumes in memory of an active pod are on, by name.
+
+        They are those of all containers that have the volume; empty where the memory of one of
+        them may be anywhere.
+        """
+        found: dict[str, list[CPUSet]] = {}
+        for container in pod.workload.pod.all_containers:
+            mems = self.where(pod, container).mems or CPUSet()
+            for mount in pod.workload.processes[container.name].volume_mounts:
+                if mount.is_in_memory:
+                    found.setdefault(mount.volume, []).append(mems)
+        return {name: CPUSet.union(sets) if all(sets) else CPUSet() for name, sets in found.items()}
+
     @cached_property
     def _places(self) -> dict[tuple[str, str], tuple[AdmittedPod, Container, Whereabouts]]:
         return {}

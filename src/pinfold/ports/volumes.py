@@ -5,15 +5,23 @@ An adapter makes them real: a folder, a tmpfs, or a hugetlbfs mount.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from pinfold.core.pod.manifest.assigned_fields import Values, nothing_assigned
 from pinfold.core.pod.workload import DownwardAPI, EmptyDir, HostPath
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import PortError
 from pinfold.ports.runtime import ContainerSpec
+
+ANY_NODE: Final = CPUSet()
+"""The NUMA nodes of a volume that is bound to none."""
+
+NOWHERE_BOUND: Final[Mapping[str, CPUSet]] = MappingProxyType({})
+"""Volumes by name, of which none is bound to NUMA nodes."""
 
 
 class VolumeError(PortError):
@@ -23,8 +31,12 @@ class VolumeError(PortError):
 class Volumes(Protocol):
     """Makes and removes the volumes of pods that live and die with them."""
 
-    async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
+    async def prepare(
+        self, pod_uid: str, name: str, source: EmptyDir, nodes: CPUSet = ANY_NODE
+    ) -> str:
         """Make a volume, empty, unless the pod has it already; the path of it on the host.
+
+        What is in memory is on the NUMA nodes ``nodes``, as :meth:`bind` says.
 
         Raises:
             VolumeError: it cannot be made here; nothing of it is left.
@@ -38,6 +50,16 @@ class Volumes(Protocol):
 
         Raises:
             VolumeError: it cannot be; it has the files that it had.
+        """
+
+    def bind(self, pod_uid: str, name: str, nodes: CPUSet) -> None:
+        """Have files that are made in a volume in memory from now on be on these NUMA nodes.
+
+        With none, and where the kernel cannot do it, each page is where it is first touched.  A
+        volume that is not in memory, or not there, is left alone.
+
+        Raises:
+            VolumeError: the kernel refuses.
         """
 
     async def remove(self, pod_uid: str) -> None:
@@ -61,6 +83,7 @@ async def with_volumes(
     values: Values = nothing_assigned,
     *,
     mounted: bool = True,
+    nodes: Mapping[str, CPUSet] = NOWHERE_BOUND,
 ) -> ContainerSpec:
     """A container's specification with its volumes of ``emptyDir`` and ``downwardAPI`` made.
 
@@ -73,6 +96,7 @@ async def with_volumes(
         values: what is assigned to containers of the pod.
         mounted: whether the process sees them at their mount paths (the first of several), or at
             their paths on the host, since nothing is mounted for it.
+        nodes: the NUMA nodes of volumes in memory, by name; others are on any.
 
     Raises:
         VolumeError: one cannot be made.
@@ -88,7 +112,8 @@ async def with_volumes(
                 path = volumes.project(spec.key.pod_uid, mount.volume, mount.downward, values)
             else:
                 source = replace(mount.empty_dir, for_users=False) if mounted else mount.empty_dir
-                path = await volumes.prepare(spec.key.pod_uid, mount.volume, source)
+                bound = nodes.get(mount.volume, ANY_NODE)
+                path = await volumes.prepare(spec.key.pod_uid, mount.volume, source, bound)
         except VolumeError as error:
             raise VolumeError(f"volume {mount.volume}: {error.problem}", error.remedy) from None
         mounts.append(replace(mount, host_path=HostPath(path)))

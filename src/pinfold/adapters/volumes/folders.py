@@ -23,10 +23,11 @@ from pinfold.core.memory.hugepage_pools import size_text
 from pinfold.core.pod.hugepages import MEDIUM_MEMORY, folder_name
 from pinfold.core.pod.manifest.assigned_fields import Values, filled
 from pinfold.core.pod.workload import DownwardAPI, EmptyDir
-from pinfold.linux.mounting import knows, mount, mounts_below, unmount
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.mounting import knows, mount, mounts_below, remount, unmount
 from pinfold.linux.mounts import Mount
 from pinfold.linux.swapped_folder import SwappedFile, swap
-from pinfold.ports.volumes import VolumeError
+from pinfold.ports.volumes import ANY_NODE, VolumeError
 
 _LAYOUT: Final = Path("volumes", "kubernetes.io~empty-dir")
 _DOWNWARD: Final = Path("volumes", "kubernetes.io~downward-api")
@@ -41,6 +42,10 @@ _PASSABLE: Final = 0o011
 _PAGES: Final = Path("/sys/kernel/mm/hugepages")
 _HUGETLBFS: Final = "hugetlbfs"
 _TMPFS: Final = "tmpfs"
+_NO_SWAP: Final = "noswap"
+_POLICY: Final = "mpol="
+_FIRST_TOUCH: Final = "mpol=local"
+"""The default cannot be had back: a remount with ``mpol=default`` changes nothing."""
 _MAY_MOUNT: Final = (errno.EPERM, errno.EACCES)
 
 
@@ -55,7 +60,9 @@ class VolumeFolders:
         self._root = root.resolve()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
+    async def prepare(
+        self, pod_uid: str, name: str, source: EmptyDir, nodes: CPUSet = ANY_NODE
+    ) -> str:
         """See :meth:`pinfold.ports.volumes.Volumes.prepare`."""
         if source.problem:
             raise VolumeError(source.problem, "correct the manifest")
@@ -64,8 +71,18 @@ class VolumeFolders:
             raise VolumeError(f"{name!r} is no name of a volume", "correct the manifest")
         path = folder / name
         async with self._locks[pod_uid]:
-            await asyncio.to_thread(_make, self._root, path, source)
+            await asyncio.to_thread(_make, self._root, path, source, nodes)
         return str(path)
+
+    def bind(self, pod_uid: str, name: str, nodes: CPUSet) -> None:
+        """See :meth:`pinfold.ports.volumes.Volumes.bind`."""
+        path = self._folder(pod_uid) / _LAYOUT / name
+        try:
+            for found in mounts_below(path):
+                if found.path == path and found.kind == _TMPFS:
+                    _bind(found, nodes)
+        except OSError as error:
+            raise VolumeError(f"{path}: binding to NUMA nodes {nodes}: {error.strerror}") from None
 
     def project(self, pod_uid: str, name: str, source: DownwardAPI, values: Values) -> str:
         """See :meth:`pinfold.ports.volumes.Volumes.project`.
@@ -127,7 +144,7 @@ class VolumeFolders:
         return self._root / name if 0 < len(name) <= _LONGEST else None
 
 
-def _make(root: Path, path: Path, source: EmptyDir) -> None:
+def _make(root: Path, path: Path, source: EmptyDir, nodes: CPUSet) -> None:
     """Make a folder, and mount what belongs on it unless that is there."""
     kind, options = _filesystem(source)
     was_there = path.is_dir()
@@ -148,6 +165,8 @@ def _make(root: Path, path: Path, source: EmptyDir) -> None:
                 if not was_there:
                     path.rmdir()
                 raise
+        if kind == _TMPFS:
+            _bind(mounts_below(path)[0], nodes)
         _let_in(root, path, source)
     except OSError as error:
         raise _failure(path, kind, source, error) from None
@@ -198,7 +217,7 @@ def _filesystem(source: EmptyDir) -> tuple[str | None, list[str]]:
         return _HUGETLBFS, [f"pagesize={source.page_size},mode=0777{size}"]
     if source.medium == MEDIUM_MEMORY:
         # Only newer kernels can be told to keep it out of swap.
-        return _TMPFS, [f"mode=0777{size},noswap", f"mode=0777{size}"]
+        return _TMPFS, [f"mode=0777{size},{_NO_SWAP}", f"mode=0777{size}"]
     return None, []
 
 
@@ -211,6 +230,26 @@ def _mount(kind: str, path: Path, choices: list[str]) -> None:
                 raise
         else:
             return
+
+
+def _bind(found: Mount, nodes: CPUSet) -> None:
+    """Have new files of a tmpfs be on NUMA nodes, unless they are; raises OSError.
+
+    Source: the kernel's ``filesystems/tmpfs.rst``.
+    """
+    # A list of nodes has commas, as the options have; no other option begins with a digit.
+    now = {one for one in found.options if one.startswith(_POLICY) or one[:1].isdigit()}
+    wanted = f"{_POLICY}bind:{nodes}" if nodes else _FIRST_TOUCH
+    if now == set(wanted.split(",")) or not (now or nodes):
+        return
+    # What cannot be changed has to be said again.
+    kept = f"{_NO_SWAP}," if _NO_SWAP in found.options else ""
+    try:
+        remount(_TMPFS, found.path, f"{kept}{wanted}")
+    except OSError as error:
+        # A kernel without NUMA knows no policy, and of a node without memory none can be made.
+        if error.errno != errno.EINVAL:
+            raise
 
 
 def _is_it(found: Mount, kind: str, source: EmptyDir) -> bool:

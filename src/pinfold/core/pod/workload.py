@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
+from pinfold.core.pod.hugepages import MEDIUM_MEMORY
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.security import Security
 from pinfold.core.values.cpuset import CPUSet
@@ -98,6 +99,12 @@ class VolumeMount(Struct, frozen=True):
     read_only: bool = False
     empty_dir: EmptyDir = ON_DISK
     downward: DownwardAPI | None = None
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether its files are ordinary memory: an ``emptyDir`` of medium ``Memory``."""
+        others = self.host_path, self.downward
+        return others == (None, None) and self.empty_dir.medium == MEDIUM_MEMORY
 
 
 class Process(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
@@ -47,7 +47,7 @@ from pinfold.ports.runtime import (
     Runtime,
     Watching,
 )
-from pinfold.ports.volumes import Volumes, with_volumes
+from pinfold.ports.volumes import NOWHERE_BOUND, Volumes, with_volumes
 
 NO_DEVICES: Final = DeviceRunOptions()
 
@@ -104,6 +104,7 @@ class PodContainers:
         attached: HeldProcess | None = None,
         folder: str | None = None,
         values: Values = nothing_assigned,
+        nodes: Mapping[str, CPUSet] = NOWHERE_BOUND,
         image: str = "",
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
@@ -112,7 +113,8 @@ class PodContainers:
         they are now; ``attempt`` is how often it was started before, ``generation`` the record's,
         for its keepsake.  ``attached`` is the process that it takes over, ``folder`` where it is
         told its CPUs while it runs, ``values`` what is assigned to containers of its pod,
-        ``image`` what :meth:`pull` answered.
+        ``nodes`` the NUMA nodes of its pod's volumes in memory, ``image`` what :meth:`pull`
+        answered.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -151,7 +153,7 @@ class PodContainers:
         else:
             if self.volumes is not None:
                 mounted = self.adopter is None
-                spec = await with_volumes(spec, self.volumes, values, mounted=mounted)
+                spec = await with_volumes(spec, self.volumes, values, mounted=mounted, nodes=nodes)
             status = await self.create(spec)
         status, note = await self.resume(status, placement)
         if attempt == 0:

@@ -105,6 +105,7 @@ class ManagerHost:
                 attached=pod.attached,
                 folder=folder,
                 values=values,
+                nodes=books.view.volume_nodes(self.now(pod)),
                 image=image,
             )
 
