@@ -1,0 +1,197 @@
+"""The chart of deploy/kubernetes says what the kustomizations beside it say; by the real helm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pinfold import __version__
+from pinfold.config.agent import load_agent_config
+from tests.roots import ROOT
+from tests.scenes.kubectl import kustomized, needs_kubectl
+
+CHART = ROOT / "deploy" / "kubernetes"
+HELM = shutil.which("helm", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+OVERLAYS = {
+    "nodeLabels": "node-labels",
+    "nodeResourceTopology": "node-resource-topology",
+    "startUpTaint": "start-up-taint",
+    "computeResources": "compute-resources",
+}
+"""The value that has an overlay's rights and settings, for each overlay with rights."""
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="needs helm, which there is none of for here")
+
+
+def helm(home: Path, *words: str, status: int = 0) -> str:
+    assert HELM is not None
+    done = subprocess.run(
+        [HELM, *words],
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "KUBECONFIG": os.devnull},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def rendered(home: Path, *settings: str, namespace: str = "pinfold") -> Objects:
+    """What the chart makes of some values, by kind and name."""
+    words = [word for one in settings for word in ("--set-json", one)]
+    text = helm(home, "template", "pinfold", str(CHART), "--namespace", namespace, *words)
+    found = [one for one in yaml.safe_load_all(text) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+def comparable(objects: Objects) -> Objects:
+    """Without what either way of installing adds by itself, and the configuration as it is read."""
+    found: Objects = {}
+    for (kind, given), one in objects.items():
+        if kind == "Namespace":
+            continue  # helm makes it, or there is one
+        name = re.sub(r"-[a-z0-9]{10}$", "", given) if kind == "ConfigMap" else given
+        metadata = {**one["metadata"], "name": name}
+        metadata.pop("labels", None)
+        metadata.pop("annotations", None)
+        found[kind, name] = {**one, "metadata": metadata}
+        if kind == "ConfigMap":
+            found[kind, name]["data"] = yaml.safe_load(one["data"]["config.yaml"])
+        if kind == "DaemonSet":
+            template = one["spec"]["template"]
+            template["metadata"].pop("annotations", None)
+            for volume in template["spec"]["volumes"]:
+                if "configMap" in volume:
+                    volume["configMap"]["name"] = name
+    return found
+
+
+def test_lint_is_content(tmp_path: Path) -> None:
+    said = helm(tmp_path, "lint", "--strict", str(CHART))
+    assert "WARNING" not in said, said
+
+
+@needs_kubectl
+@pytest.mark.parametrize("value", [None, *OVERLAYS])
+def test_chart_and_kustomization_install_the_same(tmp_path: Path, value: str | None) -> None:
+    if value is None:
+        folder, settings = CHART / "base", []
+    else:
+        folder, settings = CHART / "overlays" / OVERLAYS[value], [f"{value}=true"]
+    expected = comparable(kustomized(folder))
+    if value == "computeResources":
+        expected |= comparable(kustomized(CHART / "classes"))
+    assert comparable(rendered(tmp_path, *settings)) == expected
+
+
+def test_each_file_of_an_overlay_is_in_the_chart(tmp_path: Path) -> None:
+    """As the files are; this needs no kubectl."""
+    every = comparable(rendered(tmp_path, *(f"{value}=true" for value in OVERLAYS)))
+    files = [CHART / "base" / "service-account.yaml", *(CHART / "classes").glob("*.yaml")]
+    files += [*CHART.glob("overlays/*/rights.yaml"), *CHART.glob("components/*/policy.yaml")]
+    for file in files:
+        for one in yaml.safe_load_all(file.read_text()):
+            if one["kind"] not in {"Kustomization", "ServiceAccount"}:
+                assert every[one["kind"], one["metadata"]["name"]] == one, file
+    config = every["ConfigMap", "pinfold"]["data"]["pinfold"]
+    for overlay in OVERLAYS.values():
+        said = yaml.safe_load((CHART / "overlays" / overlay / "config.yaml").read_text())
+        assert said["pinfold"].items() <= config.items(), overlay
+
+
+def test_values_reach_the_pods(tmp_path: Path) -> None:
+    found = rendered(
+        tmp_path,
+        'image={"repository":"images.example/p","tag":"","pullSecrets":["s"]}',
+        'config={"reservedSystemCPUs":"0-1","pinfold":{"runtime":"nri","nodeLabels":true}}',
+        'runtimeFolder="/var/run/crio"',
+        'resources={"limits":{"memory":"1Gi"}}',
+        'nodeSelector={"pool":"fast"}',
+        'tolerations=[{"key":"a","operator":"Exists"}]',
+        'podLabels={"team":"x","app.kubernetes.io/name":"other"}',
+        'maxUnavailable="10%"',
+    )
+    agent = found["DaemonSet", "pinfold"]["spec"]
+    template, (container,) = agent["template"], agent["template"]["spec"]["containers"]
+    assert container["image"] == f"images.example/p:{__version__}"
+    assert container["resources"] == {"limits": {"memory": "1Gi"}}
+    assert {"name": "runtime", "mountPath": "/var/run/crio"} in container["volumeMounts"]
+    paths = {
+        one["name"]: one.get("hostPath", {}).get("path") for one in template["spec"]["volumes"]
+    }
+    assert paths["runtime"] == "/var/run/crio"
+    assert template["spec"]["imagePullSecrets"] == [{"name": "s"}]
+    assert template["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "fast"}
+    assert template["spec"]["tolerations"] == [{"key": "a", "operator": "Exists"}]
+    # What the selector looks for is nobody's to change.
+    assert template["metadata"]["labels"]["team"] == "x"
+    assert agent["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert agent["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%"}
+    file = tmp_path / "config.yaml"
+    file.write_text(found["ConfigMap", "pinfold"]["data"]["config.yaml"])
+    config = load_agent_config(file)
+    assert str(config.node.reserved_system_cpus) == "0-1"
+
+
+def test_a_changed_configuration_starts_the_pods_anew(tmp_path: Path) -> None:
+    def checksum(*settings: str) -> str:
+        template = rendered(tmp_path, *settings)["DaemonSet", "pinfold"]["spec"]["template"]
+        found = template["metadata"]["annotations"]["checksum/config"]
+        assert isinstance(found, str)
+        return found
+
+    assert checksum() == checksum('podLabels={"a":"b"}')
+    assert len({checksum(), checksum("nodeLabels=true"), checksum('config={"a":1}')}) == 3
+
+
+def test_another_namespace_is_everywhere(tmp_path: Path) -> None:
+    settings = (f"{value}=true" for value in OVERLAYS)
+    found = rendered(tmp_path, *settings, namespace="elsewhere")
+    text = json.dumps(list(found.values()))
+    assert "serviceaccount:pinfold:" not in text
+    assert '"namespace": "pinfold"' not in text
+    subjects = [one for found_one in found.values() for one in found_one.get("subjects", ())]
+    assert {one["namespace"] for one in subjects} == {"elsewhere"}
+    kinds = [one for (kind, _), one in found.items() if kind == "CustomResourceDefinition"]
+    assert kinds
+    for kind in kinds:
+        assert kind["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("nodeLables=true", "nodeLables"),
+        ('nodeLabels="yes"', "nodeLabels"),
+        ('image={"repository":""}', "repository"),
+        ("maxUnavailable=0", "maxUnavailable"),
+        ('runtimeFolder="run"', "runtimeFolder"),
+    ],
+)
+def test_a_wrong_value_is_named(tmp_path: Path, setting: str, named: str) -> None:
+    said = helm(tmp_path, "template", "x", str(CHART), "--set-json", setting, status=1)
+    assert named in said
+
+
+def test_every_value_is_described(tmp_path: Path) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert values.keys() == schema["properties"].keys() - {"global"}
+    assert values["image"].keys() == schema["properties"]["image"]["properties"].keys()
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == __version__
+    packed = helm(tmp_path, "package", str(CHART), "--destination", str(tmp_path))
+    assert "Successfully" in packed
