@@ -374,3 +374,12 @@ def test_the_picture_in_the_readme_is_the_plan_of_the_examples() -> None:
         "svg",
     )
     assert result.stdout == (root / "docs" / "pictures" / "plan.svg").read_text(encoding="utf-8")
+
+
+def test_many_notes_of_one_kind_are_one_line(write: Write) -> None:
+    services = "---\n".join(f"kind: Service\nmetadata: {{name: s{at}}}\n" for at in range(3000))
+    file = write("many.yaml", f"{POD}---\n{services}")
+    document = json.loads(run("plan", *STATIC, "-o", "json", file).stdout)
+    [note] = document["notes"]
+    assert note.startswith("Service has no pods, left out (3,000 times: ")
+    assert run("plan", *STATIC, file).stdout.count("left out") == 1

@@ -23,6 +23,7 @@ from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.scheduling import HOSTNAME, UNSCHEDULABLE
+from pinfold.core.values.notes import Note, said_once
 from pinfold.planning.machine_facts import facts_of
 from pinfold.planning.nodes.devices import node_devices, node_resources
 from pinfold.planning.nodes.document import nodes_document
@@ -81,7 +82,7 @@ def load_cluster(
         read.quotas, read.counted, read.claims, read.templates, claims.capacity
     )
     cluster = Cluster(made, read.classes, tuple(resources), quotas, read.scheduling)
-    told = (*making.notes, *read.notes, *_notes(read, machines))
+    told = (*making.notes, *read.notes, *said_once(_notes(read, machines)))
     return ClusterRequest(cluster, read.pods, tuple(dict.fromkeys(told)))
 
 
@@ -151,16 +152,17 @@ class _Making:
         return Planner(base.machine, base.config, devices=own, kernel=base.kernel)
 
 
-def _notes(read: Manifests, machines: Mapping[str, object]) -> Iterator[str]:
+def _notes(read: Manifests, machines: Mapping[str, object]) -> Iterator[Note]:
     for one in read.nodes:
         if one.name not in machines:
-            yield f"Node {one.name}: no --node says what machine it is, left out"
+            yield Note(f"Node {one.name}", "no --node says what machine it is, left out")
     for resource in read.compute_resources:
         if resource.node_name and resource.node_name not in machines:
-            yield (
-                f"ComputeResource {resource.name} is of node {resource.node_name}, which is not "
-                "among the nodes (--node), left out"
+            yield Note(
+                f"ComputeResource {resource.name}",
+                f"is of node {resource.node_name}, which is not among the nodes (--node), left out",
+                " ",
             )
     unheeded = Counter(name for one in read.scheduling.values() for name in one.unheeded)
     for name, count in sorted(unheeded.items()):
-        yield f"spec.{name} of {count} pod{'s' * (count != 1)}: planned without it"
+        yield Note(f"spec.{name} of {count} pod{'s' * (count != 1)}", "planned without it")

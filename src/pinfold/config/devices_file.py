@@ -19,6 +19,7 @@ from pinfold.core.machine.locality import Localities, LocalityError
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet, iter_bits
+from pinfold.core.values.notes import Note, said_once
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, restore_devices
@@ -64,7 +65,9 @@ def load_devices(path: str, machine: Machine) -> LoadedDevices:
         if document.keys() >= {"Data", "Checksum"}:
             return _of_checkpoint(raw)
         reader = _Reader(machine)
-        return LoadedDevices(MappingProxyType(reader.inventory(document)), tuple(reader.notes))
+        return LoadedDevices(
+            MappingProxyType(reader.inventory(document)), tuple(said_once(reader.notes))
+        )
     except _PlaceError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -117,7 +120,7 @@ class _Reader:
     """Reads a file of ours; ``notes`` collects what is not known."""
 
     def __init__(self, machine: Machine) -> None:
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self._nodes = {node.id for node in machine.numa_nodes}
         self._localities = Localities.of(machine)
 
@@ -270,7 +273,8 @@ class _Reader:
         except LocalityError as error:
             raise _PlaceError(f"{where}: {error}") from None
         if locality.unknown is not None:
-            self.notes.append(f"{where}: {locality.unknown}; planned without a NUMA node")
+            said = f"{locality.unknown}; planned without a NUMA node"
+            self.notes.append(Note(where, said))
         return tuple(iter_bits(locality.nodes or 0))
 
 

@@ -26,7 +26,7 @@ from pinfold.planning.explain_whole import why_it_has_none
 from pinfold.planning.memory_qos import of_classes, rules_of, with_memory_qos, without_effect
 from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.placement import ContainerPlacement
-from pinfold.planning.planner import Plan, PodPlacement, ResizedContainer
+from pinfold.planning.planner import Plan, Planner, PodPlacement, ResizedContainer
 
 _Of = TypeVar("_Of")
 
@@ -39,6 +39,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
     memory = plan.planner.node.allocatable.get(MEMORY)
     node = None if config.own is None else PlannedNode(config, machine, plan.planner.kernel, memory)
     protection = rules_of(plan.planner)
+    pool = str(plan.pool)
     return form.Plan(
         machine=form.PlannedMachine(
             name=machine.name,
@@ -54,11 +55,13 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         kubelet=kubelet_record(config),
         config=planned_config(config),
         pods=[
-            with_memory_qos(_pod(pod, plan, names, node), pod.pod, plan.planner, protection)
+            with_memory_qos(
+                _pod(pod, plan.planner, pool, names, node), pod.pod, plan.planner, protection
+            )
             for pod in plan.pods
         ],
         shared=str(plan.shared),
-        pool=UNSET if plan.pool == plan.shared else str(plan.pool),
+        pool=UNSET if pool == str(plan.shared) else pool,
         reserved=str(plan.reserved),
         allocatable=str(plan.allocatable),
         numa=numa_use(plan.planner.view, plan.state),
@@ -104,9 +107,13 @@ def kubelet_record(config: NodeConfig) -> Kubelet:
 
 
 def _pod(
-    placement: PodPlacement, plan: Plan, names: Mapping[str, str], node: PlannedNode | None
+    placement: PodPlacement,
+    planner: Planner,
+    pool: str,
+    names: Mapping[str, str],
+    node: PlannedNode | None,
 ) -> form.PlannedPod:
-    pod, decision, planner = placement.pod, placement.decision, plan.planner
+    pod, decision = placement.pod, placement.decision
     return form.PlannedPod(
         namespace=pod.namespace,
         name=pod.name,
@@ -120,7 +127,7 @@ def _pod(
         bubble=bubble_document(placement.bubble),
         not_whole=why_it_has_none(planner.node, planner.config, decision) or UNSET,
         containers=[
-            _container(container, str(plan.pool), _placed(container, placement, node))
+            _container(container, pool, _placed(container, placement, node))
             for container in placement.containers
         ],
         moves=UNSET

@@ -102,7 +102,7 @@ class Plan(Struct, frozen=True):
     @property
     def pool(self) -> CPUSet:
         """Where the containers of the shared pool run: that may leave isolated CPUs out."""
-        return self.planner.pool(self.ledger, (one.pod for one in self.admitted))
+        return self.planner.pool(self.ledger, (one.pod for one in self.pods if one.admitted))
 
     @property
     def admitted(self) -> tuple[PodPlacement, ...]:

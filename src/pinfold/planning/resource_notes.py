@@ -10,6 +10,7 @@ from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.notes import Note, said_once
 from pinfold.planning.planner import Planner
 
 
@@ -29,7 +30,14 @@ def unknown_resources(planner: Planner, pods: Iterable[Pod]) -> tuple[str, ...]:
 
 
 def class_notes(planner: Planner, pods: Iterable[Pod]) -> Iterator[str]:
-    """Yield one line for each class, and each description of devices, that has no full effect."""
+    """Yield what is to be said of classes and descriptions of devices that have no full effect.
+
+    What is to be said of many is said once.
+    """
+    yield from said_once(_class_notes(planner, pods))
+
+
+def _class_notes(planner: Planner, pods: Iterable[Pod]) -> Iterator[Note]:
     state = planner.empty.devices
     yield from _descriptions(state)
     beaten = {
@@ -41,17 +49,20 @@ def class_notes(planner: Planner, pods: Iterable[Pod]) -> Iterator[str]:
         name = class_resource(one.name)
         if one.is_cluster_level:
             if name in asked:
-                yield f"class {one.name} is of the cluster level: planned without it"
+                yield Note(f"class {one.name}", "is of the cluster level: planned without it", " ")
             continue
         count = sum(map(len, members[name].values()))
         if one.name in beaten:
             winner, lost = beaten[one.name]
-            yield (
-                f"class {one.name} selects {count + lost} devices and may have {count}: {winner} "
-                f"has a higher priority than {one.priority}"
+            yield Note(
+                f"class {one.name}",
+                f"selects {count + lost} devices and may have {count}: {winner} has a higher "
+                f"priority than {one.priority}",
+                " ",
             )
         elif not count and name in asked:
-            yield f"class {one.name} selects no device of this node{_why_none(one, state)}"
+            why = f"selects no device of this node{_why_none(one, state)}"
+            yield Note(f"class {one.name}", why, " ")
 
 
 def _why_none(one: ResourceClass, state: DeviceState) -> str:
@@ -68,27 +79,25 @@ def _why_none(one: ResourceClass, state: DeviceState) -> str:
     return ": none has all that a selector asks for"
 
 
-def _descriptions(state: DeviceState) -> Iterator[str]:
+def _descriptions(state: DeviceState) -> Iterator[Note]:
     of_cluster = [one for one in state.classes.classes.values() if one.is_cluster_level]
     yield from _described_twice(state)
     for one in state.classes.described:
         listed = state.inventory.get(one.resource_name)
         if not one.node_name and any(each.matches(one.all_properties) for each in of_cluster):
             continue
+        at = f"ComputeResource {one.name}"
         if one.node_name not in ("", state.classes.node_name):
-            yield f"ComputeResource {one.name} is of node {one.node_name}, left out (--node)"
+            yield Note(at, f"is of node {one.node_name}, left out (--node)", " ")
         elif listed is None:
-            yield (
-                f"ComputeResource {one.name}: no device of {one.resource_name} is known here "
-                "(--devices)"
-            )
+            yield Note(at, f"no device of {one.resource_name} is known here (--devices)")
         else:
             unknown = [id_ for id_ in one.devices if id_ not in listed.devices]
             if unknown:
-                yield f"ComputeResource {one.name}: {one.resource_name} has no device {unknown[0]}"
+                yield Note(at, f"{one.resource_name} has no device {unknown[0]}")
 
 
-def _described_twice(state: DeviceState) -> Iterator[str]:
+def _described_twice(state: DeviceState) -> Iterator[Note]:
     """Yield where two descriptions that list a device say different things of it."""
     here = [
         one
@@ -102,7 +111,8 @@ def _described_twice(state: DeviceState) -> Iterator[str]:
         keys = sorted(one.properties.keys() & other.properties.keys())
         for key in keys if both else ():
             if one.properties[key] != other.properties[key]:
-                yield (
-                    f"ComputeResource {other.name}: {one.name} says {key} of {both[0]}, too; it is "
-                    f"{other.properties[key]}, as the later one counts"
+                yield Note(
+                    f"ComputeResource {other.name}",
+                    f"{one.name} says {key} of {both[0]}, too; it is {other.properties[key]}, as "
+                    "the later one counts",
                 )

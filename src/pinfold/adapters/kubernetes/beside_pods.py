@@ -22,6 +22,7 @@ from pinfold.core.quota.names import REQUESTS
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.remarks import namespace_findings, quota_findings
 from pinfold.core.quota.validation import namespace_name, valid_quota
+from pinfold.core.values.notes import Note
 
 _Made = TypeVar("_Made")
 _GROUPS: Final = {
@@ -111,8 +112,8 @@ class BesidePods(Struct):
         _put(there, (namespace, name), claimed, f"{content.get('kind')} {namespace}/{name}")
         yield from ()
 
-    def unknown_claims(self, pods: Mapping[str, CountedPod]) -> Iterator[str]:
-        """Yield a line for what pods claim that is not among the manifests."""
+    def unknown_claims(self, pods: Mapping[str, CountedPod]) -> Iterator[Note]:
+        """Yield a note for what pods claim that is not among the manifests."""
         missing = {}
         for one in pods.values():
             namespace = one.pod.namespace
@@ -123,7 +124,11 @@ class BesidePods(Struct):
                     what = f"ResourceClaimTemplate {namespace}/{claim.template}"
                     missing[what] = one.pod.full_name
         for what, pod in missing.items():
-            yield f"{what} of pod {pod} is not among the manifests: quotas count nothing for it"
+            yield Note(
+                f"{what} of pod {pod}",
+                "is not among the manifests: quotas count nothing for it",
+                " ",
+            )
 
 
 def scheduling_of(

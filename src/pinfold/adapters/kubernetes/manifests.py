@@ -35,6 +35,7 @@ from pinfold.core.pod.scheduling import Scheduling
 from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.quota.counted_pod import CountedPod, new_pod_from_api
 from pinfold.core.quota.quota import ResourceQuota
+from pinfold.core.values.notes import Note, said_once
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 
@@ -91,13 +92,14 @@ def read_manifests(
         for number, document in enumerate(file_documents(path), start=1):
             reader.read(document.content, f"{path}: document {number} (line {document.line})")
         if number == 0:
-            reader.notes.append(f"{path}: nothing in it")
+            reader.notes.append(Note(path, "nothing in it"))
     reader.read_postponed()
     reader.give_priorities()
     pods = tuple(pod for pod, _ in reader.pods.values())
     counted, beside = reader.counted(), reader.beside
     reader.notes.extend(beside.unknown_claims(counted))
-    notes = tuple(printable(note) for note in (*reader.notes, *_passed_over(pods, own=own)))
+    said = said_once((*reader.notes, *_passed_over(pods, own=own)))
+    notes = tuple(map(printable, said))
     return Manifests(
         pods,
         notes,
@@ -112,13 +114,14 @@ def read_manifests(
     )
 
 
-def _passed_over(pods: Sequence[Pod], *, own: bool) -> Iterator[str]:
+def _passed_over(pods: Sequence[Pod], *, own: bool) -> Iterator[Note]:
     """What a plan of a kubelet's own configuration says nothing of, once for all pods."""
     rows = () if own else [row for pod in pods for row in named(pod.annotations).values()]
     if names := sorted({row.name for row in rows if row.told}):
-        yield (
-            f"annotations {', '.join(names)} of pinfold.dev: planned without them; with a section "
-            "pinfold in the configuration the plan says what would be in force"
+        yield Note(
+            f"annotations {', '.join(names)} of pinfold.dev",
+            "planned without them; with a section pinfold in the configuration the plan says what "
+            "would be in force",
         )
 
 
@@ -130,7 +133,7 @@ class _Reader:
         self.pods: dict[tuple[str, str], tuple[Pod, str]] = {}
         self.of_classes = ClassManifests()
         self.beside = BesidePods(claims, self.of_classes)
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self._postponed: list[tuple[Mapping[str, Any], str]] = []
         self._last: list[tuple[Mapping[str, Any], str]] = []
         self._uids: dict[str, Pod] = {}
@@ -147,8 +150,11 @@ class _Reader:
             self.pods[key] = (known.given(pod), where)
         for name, pod_name in unknown.items():
             self.notes.append(
-                f"PriorityClass {name} of pod {pod_name} is not among the manifests; an API server "
-                "refuses the pod without it"
+                Note(
+                    f"PriorityClass {name} of pod {pod_name}",
+                    "is not among the manifests; an API server refuses the pod without it",
+                    " ",
+                )
             )
 
     def counted(self) -> dict[str, CountedPod]:
@@ -196,7 +202,7 @@ class _Reader:
             self._read_object(content["kind"], content, where)
         for content, where in self._last:
             for said in self.beside.read(content["kind"], content, where):
-                self.notes.append(f"{where}: {described(content)}: {said}")
+                self.notes.append(Note(f"{where}: {described(content)}", said))
 
     def _read_object(self, kind: str, content: Mapping[str, Any], where: str) -> None:
         group = _group(content)
@@ -207,7 +213,7 @@ class _Reader:
                 for pod, template in self._workload(kind, content, where):
                     self._add(pod, where, template)
             else:
-                self.notes.append(f"{where}: {_left_out(kind, content)}, left out")
+                self.notes.append(Note(where, f"{_left_out(kind, content)}, left out"))
         except PodError as error:
             names = misspelt_names(pod_template(kind, content), self.of_classes.classes)
             meant = [f"; did you mean {near}?" for name, near in names if f"[{name}]" in error.path]
@@ -221,7 +227,8 @@ class _Reader:
         if ended is None:
             self._add(pod, where, content)
         else:
-            self.notes.append(f"{where}: pod {pod.full_name} has ended ({ended}), left out")
+            at = f"{where}: pod {pod.full_name}"
+            self.notes.append(Note(at, f"has ended ({ended}), left out", " "))
 
     def _pod(self, content: Mapping[str, Any], path: str) -> Pod:
         content = self.of_classes.in_pod(content, path)
@@ -264,7 +271,7 @@ class _Reader:
         """Note what the API server would refuse as misspelt, and annotations that are no wish."""
         annotations = annotation_findings(content, path, own=self._own)
         for field in (*unknown_fields(content, path), *annotations):
-            self.notes.append(f"{where}: {field}; planned without it")
+            self.notes.append(Note(where, f"{field}; planned without it"))
 
     def _workload(
         self, kind: str, content: Mapping[str, Any], where: str
@@ -293,7 +300,7 @@ class _Reader:
         pod = self._pod({**template, "metadata": labelled}, f"{path}template.")
         self._tell_unknown(template, f"{path}template.", where)
         for field in annotations_above(content, f"{path}template."):
-            self.notes.append(f"{where}: {field}; planned without it")
+            self.notes.append(Note(where, f"{field}; planned without it"))
         first = _first_ordinal(kind, holder)
         for index in range(first, first + _count(kind, holder, path)):
             one = f"{name}-{index}"

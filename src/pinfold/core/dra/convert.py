@@ -58,6 +58,7 @@ from pinfold.core.dra.slices import (
 from pinfold.core.pod.api import PodError, described
 from pinfold.core.pod.manifest.fields import mapping, text_of
 from pinfold.core.pod.manifest.pod_templates import template_path
+from pinfold.core.values.notes import Note, said_once
 
 _NOT_COUNTED: Final = (
     "left out: DRA lists each device, and neither spec.devices nor status.capacity says how many "
@@ -111,12 +112,12 @@ class _Conversion(ABC):
 
     def __init__(self, objects: Sequence[Located]) -> None:
         self._objects = objects
-        self._lost: list[str] = []
+        self._lost: list[Note] = []
 
     def converted(self) -> Converted:
         """All of them; raises ConvertError."""
         found = [one for each in self._objects for one in self._at(each, self._convert)]
-        return Converted(tuple(found), tuple(self._lost))
+        return Converted(tuple(found), tuple(said_once(self._lost)))
 
     @abstractmethod
     def _convert(self, one: Located) -> Iterable[Manifest]:
@@ -130,7 +131,8 @@ class _Conversion(ABC):
             raise kind(f"{one.where}: {described(one.manifest)}: {error}") from None
 
     def _loses(self, one: Located, notes: Iterable[str]) -> None:
-        self._lost += (f"{one.where}: {described(one.manifest)}: {note}" for note in notes)
+        at = f"{one.where}: {described(one.manifest)}"
+        self._lost += (Note(at, note) for note in notes)
 
     def _read(self, kind: str, read: Callable[[Located], _T]) -> dict[str, _T]:
         """The objects of a kind, by their names."""

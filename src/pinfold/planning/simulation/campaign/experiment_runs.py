@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from pinfold.adapters.executors.pool import WorkerPool
+from pinfold.core.values.notes import Note, said_once
 from pinfold.documents.simulation.results import Needed, Run, Simulation
 from pinfold.planning.simulation.campaign.cautions import cautions
 from pinfold.planning.simulation.campaign.identity import Identities
@@ -97,7 +98,7 @@ class _Campaign:
         self._searches: dict[Task, _Search] = {}
         self._unsearched = [] if loaded.nodes_needed is None else list(loaded.specs)
         self._needed: dict[_Key, Needed] = {}
-        self._notes: dict[str, None] = {}
+        self._notes: list[Note] = []
 
     def outcome(self, pool: WorkerPool) -> Outcome:
         """Have all of it carried out."""
@@ -179,10 +180,12 @@ class _Campaign:
             share = acceptance(first) if needed.acceptance is UNSET else needed.acceptance
             if share <= 0 or not first.fates.arrived:
                 # Any fleet would do, the smallest first.
-                self._notes[
-                    f"no smallest fleet is looked for with seed {spec.seed}: there are no pods "
-                    "that it would have to let in"
-                ] = None
+                self._notes.append(
+                    Note(
+                        f"no smallest fleet is looked for with seed {spec.seed}",
+                        "there are no pods that it would have to let in",
+                    )
+                )
                 continue
             aim = Aim(share, needed.most, needed.precision)
             yield _Search(spec, aim, search(spec.kinds, aim))
@@ -220,7 +223,7 @@ class _Campaign:
             runs=runs,
             missing=tuple(key for key in keys if key not in self._runs),
             needed=UNSET if loaded.nodes_needed is None else needed,
-            notes=(*loaded.notes, *cautions(runs), *self._notes),
+            notes=(*loaded.notes, *cautions(runs), *said_once(self._notes)),
         )
 
 
