@@ -45,6 +45,7 @@ from pinfold.node.observation.observer import Observation
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.pod_life import PodLife
+from pinfold.node.pods.unchanged import unchanged
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.fake_meters import FakeContainerMeters, FakeCPUMeter
@@ -122,6 +123,9 @@ class AgentOnFakes:
         return await self.manager.admit(
             workload, manifest=text, source=source, held=held, caller=caller
         )
+
+    def unchanged(self, manifest: Mapping[str, Any]) -> PodRecord | None:
+        return unchanged(self.books.view.pods, manifest)
 
     def process_of(self, peer: Peer, pid: int) -> HeldProcess:
         assert (peer.pid, peer.uid) == (os.getpid(), os.geteuid())

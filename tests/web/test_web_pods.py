@@ -168,7 +168,9 @@ def running(api: Served, pod: str) -> str:
 
 def test_a_name_is_taken_only_once(api: Served) -> None:
     assert api.ask("POST", "/v1/pods", manifest("web", "")).status == 201
-    answer = api.ask("POST", "/v1/pods", manifest("web", ""))
+    same = api.ask("POST", "/v1/pods", manifest("web", ""))
+    assert (same.status, same.json["unchanged"]) == (200, True)
+    answer = api.ask("POST", "/v1/pods", manifest("web", "2"))
     assert answer.status == 409
     assert "default/web" in answer.error["message"]
     assert answer.error["code"] == "AlreadyExists"

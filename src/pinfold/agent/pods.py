@@ -34,6 +34,7 @@ from pinfold.node.moves.resizing import Answered
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.pod_life import PodLife
+from pinfold.node.pods.unchanged import unchanged
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.held_process import HeldProcess, Peer
@@ -42,6 +43,11 @@ from pinfold.ports.records import AppliedObject, ObjectKey, PodRecord
 
 _LARGE: Final = 64 << 10
 """Characters of a manifest from which it is read in a thread, so that the loop goes on."""
+
+_NO_COMMAND: Final = (
+    "Required value: without a container runtime (runtime: process) there is no image to take one "
+    "from; write the command out, or have the agent run containers (runtime: cri)"
+)
 
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _ENDING: Final = 5
@@ -112,6 +118,12 @@ class Pods:
         return await self._manager.admit(
             workload, manifest=text, source=source, held=held, caller=caller
         )
+
+    def unchanged(self, manifest: Mapping[str, Any]) -> PodRecord | None:
+        """See :class:`pinfold.web.backend.PodBackend`."""
+        view = self._manager.books.view
+        names = view.state.devices.classes.names
+        return unchanged(view.pods, pod_with_classes(manifest, names))
 
     def process_of(self, peer: Peer, pid: int) -> HeldProcess:
         """See :meth:`pinfold.web.backend.PodBackend.process_of`."""
@@ -189,12 +201,8 @@ def check_processes(workload: Workload, *, attached: bool) -> None:
     ):
         for index, container in enumerate(containers):
             process, path = workload.processes[container.name], f"spec.{key}[{index}]"
-            if not (attached or process.argv):
-                raise PodError(
-                    f"{path}.command",
-                    "Required value: without a container runtime there is no image to take one "
-                    "from",
-                )
+            if not (attached or process.command):
+                raise PodError(f"{path}.command", _NO_COMMAND)
             path, security = f"{path}.securityContext", process.security
             if attached and security != Security():
                 raise PodError(path, "the process that is taken over has the rights of its parent")

@@ -21,6 +21,9 @@ from pinfold.core.values.duration import DurationError, parse_duration
 _T = TypeVar("_T")
 
 _REFUSED: Final = 400
+_NO_METHOD: Final = 405
+_NO_PATH: Final = "there is nothing at "
+"""How an agent begins to say that it has no such operation: it is of another version."""
 _PIECE: Final = 1 << 16
 SOCKET_VARIABLE: Final = "PINFOLD_SOCKET"
 _NO_AGENT: Final = (
@@ -158,8 +161,7 @@ class Client:
             connection.request("GET", _with_query(path, query))
             answer = connection.getresponse()
             if answer.status >= _REFUSED:
-                content = _parsed(answer.read())
-                raise RefusedError(answer.status, _problem(content, answer.status, answer.reason))
+                raise self._refused(_parsed(answer.read()), answer.status, answer.reason)
             while piece := answer.read1(_PIECE):
                 yield piece
         except (OSError, http.client.HTTPException) as error:
@@ -199,8 +201,17 @@ class Client:
             connection.close()
         content = _parsed(text)
         if answer.status >= _REFUSED:
-            raise RefusedError(answer.status, _problem(content, answer.status, answer.reason))
+            raise self._refused(content, answer.status, answer.reason)
         return content
+
+    def _refused(self, content: object, status: int, reason: str) -> RefusedError:
+        problem = _problem(content, status, reason)
+        if status == _NO_METHOD or problem.startswith(_NO_PATH):
+            problem = (
+                f"the agent is pinfold {self._version()}, which cannot do this: ask it with a "
+                "program of that version, or restart it with this one"
+            )
+        return RefusedError(status, problem)
 
     def _unreachable(self, error: Exception) -> click.ClickException:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
@@ -232,7 +243,7 @@ def _problem(content: object, status: int, reason: str) -> str:
     if not isinstance(error, dict):
         return f"the agent answered {status} {reason}"
     message, remedy = str(error.get("message", reason)), error.get("remedy")
-    if str(remedy).startswith("GET /v1/"):
+    if str(remedy).startswith("GET /v1/"):  # an older agent, which speaks to programs only
         remedy = "pinfold status shows the pods"
     return f"{message} ({remedy})" if remedy and str(remedy) not in message else message
 

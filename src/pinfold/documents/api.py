@@ -46,6 +46,8 @@ class DecidedPod(PodDocument, frozen=True, kw_only=True):
 
     warnings: Sequence[str] = ()
     """Fields of the manifest that are not in force here, each with its path and why."""
+    unchanged: bool | UnsetType = UNSET
+    """It ran already as this manifest says, and runs on; only where it is so."""
 
 
 class ObjectName(Document, frozen=True, kw_only=True):

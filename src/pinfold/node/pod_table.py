@@ -14,7 +14,16 @@ from pinfold.ports.records import PodRecord
 
 
 class NameTakenError(Exception):
-    """There is an active pod of that name, of that uid, or with that process."""
+    """There is an active pod of that name, of that uid, or with that process.
+
+    ``remedy`` is what to do about it.
+    """
+
+    def __init__(
+        self, problem: str, remedy: str = "delete it first, or choose another name"
+    ) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 class UnknownPodError(Exception):

@@ -81,11 +81,11 @@ def _refusal(error: Exception) -> Refusal:
     if isinstance(error, PodError):
         return Refusal(400, str(error), "correct this field of the manifest")
     if isinstance(error, UnknownPodError):
-        return Refusal(404, str(error), "GET /v1/pods lists the pods")
+        return Refusal(404, str(error), "pinfold status shows the pods")
     if isinstance(error, ForeignProcessError):
         return Refusal(403, str(error), "send the pid of the process that asks, or of its child")
     if isinstance(error, NameTakenError):
-        return Refusal(409, str(error), "delete it first, or choose another name")
+        return Refusal(409, str(error), error.remedy)
     if isinstance(error, PortError):
         return Refusal(503, error.problem, error.remedy)
     if isinstance(error, HTTPException) and error.status_code in CODES:

@@ -96,11 +96,13 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 def _told(request: Request, error: Exception) -> Exception:
     """What Starlette's own refusals mean here."""
-    path = request.url.path
+    path = request.scope["path"]  # as it was meant: without percent signs
     if not isinstance(error, HTTPException):
         return error
     if error.status_code == 404:
-        return Refusal(404, f"there is nothing at {path}", "GET /openapi.json lists the paths")
+        return Refusal(
+            404, f"there is nothing at {path}", "pinfold schema openapi prints what there is"
+        )
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         return Refusal(405, f"{request.method} is not a method of {path}", f"it has {allowed}")

@@ -55,6 +55,14 @@ class PodBackend(Protocol):
             PortError: it could not be written down, or no room could be made for it.
         """
 
+    def unchanged(self, manifest: Mapping[str, Any]) -> PodRecord | None:
+        """The pod that runs and is what this manifest says; None where there is none of its name.
+
+        Raises:
+            PodError: it is no pod, or not a valid one.
+            NameTakenError: one of its name is another pod; the message says what differs.
+        """
+
     def process_of(self, peer: Peer, pid: int) -> HeldProcess:
         """A process that whoever asks may have taken over: his own, or a descendant of it.
 

@@ -93,7 +93,9 @@ class Changes:
         why = "the client has gone" if hung_up else f"it has taken more than {patience:g} s"
         outcome = await self._give_up(task, caller, what, why)
         reasons = "; ".join(self._problems()) or "see the agent's log"
-        raise Refusal(503, f"{what}: {why} ({reasons}); {outcome}", "ask for the status, or again")
+        raise Refusal(
+            503, f"{why} ({reasons}); {outcome}", "pinfold status shows what is; then try again"
+        )
 
     async def _give_up(self, task: asyncio.Task[Any], caller: Caller, what: str, why: str) -> str:
         caller.gone = True

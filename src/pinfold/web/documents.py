@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict, cast
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from pinfold.admission.moves import pending_move_document
@@ -126,13 +127,16 @@ class Documents:
             return tuple((c.name, kind) for c, kind in kinds(active.workload.pod))
         return shape_of(table.ended[uid].manifest).containers
 
-    def decided(self, record: PodRecord, warnings: Sequence[str]) -> api.DecidedPod:
+    def decided(
+        self, record: PodRecord, warnings: Sequence[str], *, unchanged: bool = False
+    ) -> api.DecidedPod:
         """The document of a pod that was just decided about, even if it is gone already."""
         try:
             pod: form.Pod = self.pod(record.uid)
         except UnknownPodError:
             pod = self._ended(record)
-        return api.DecidedPod(**asdict(pod), warnings=warnings)
+        same = True if unchanged else UNSET
+        return api.DecidedPod(**asdict(pod), warnings=warnings, unchanged=same)
 
     def _active(self, pod: AdmittedPod, pool: str) -> form.Pod:
         spec = pod.workload.pod

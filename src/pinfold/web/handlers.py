@@ -152,6 +152,9 @@ class Handlers:
         manifest = await json_object(request)
         caller = Caller()
         pods = self._pods()
+        if (known := pods.unchanged(manifest)) is not None:
+            notes = pods.notes(manifest)
+            return Document(self._documents.decided(known, notes, unchanged=True), 200)
         admission = pods.apply(manifest, source="api", caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
         status = 200 if record.phase is PodPhase.REJECTED else 201
@@ -176,7 +179,7 @@ class Handlers:
         try:
             await self._changes.run(work, request=request, caller=caller)
         except UnknownPodError as error:
-            raise Refusal(404, str(error), "GET /v1/status shows them") from None
+            raise Refusal(404, str(error), "pinfold status shows the quotas") from None
         return Response(status_code=204)
 
     async def delete_pod(self, request: Request) -> Response:
@@ -224,7 +227,9 @@ class Handlers:
         document = None if entry is None else embedded(entry.document)
         if entry is None or document is None:
             raise Refusal(
-                404, f"no decision about a pod {name} is recorded", "GET /v1/history lists what is"
+                404,
+                f"no decision about a pod {name} is recorded",
+                "pinfold history shows what is",
             )
         return Document(self._documents.explained(entry, document, self._backend.about().control))
 

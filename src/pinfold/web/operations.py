@@ -122,7 +122,12 @@ OPERATIONS: Final = (
         "Admit a pod, and start it when it is admitted",
         (
             Answer(201, "it is admitted, and its containers are being started", DecidedPod),
-            Answer(200, "it is rejected: phase Rejected, with the reason", DecidedPod),
+            Answer(
+                200,
+                "it is rejected (phase Rejected, with the reason), or runs already and is the same "
+                "(unchanged)",
+                DecidedPod,
+            ),
         ),
         errors=(409, 413),
         body=Manifest,

@@ -56,8 +56,10 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     """Run the pods of FILE... (a file, a folder, or - for standard input).
 
     ResourceQuotas among them are in force before any of the pods is decided about; of other objects
-    Namespaces may stand beside them, which need no making. Containers need a command. Exit status 1
-    when a pod was rejected; the others run.
+    Namespaces may stand beside them, which need no making. Where the agent runs plain processes,
+    containers need a command. A pod that runs already as its manifest says is unchanged; where it
+    differs, it is told in what, and what to do. Exit status 1 when a pod was rejected, or not
+    taken; the others run.
     """
     with input_errors(ManifestError):
         found = list(_objects(manifests))
@@ -167,6 +169,8 @@ def _line(pod: DecidedPod) -> str:
         name = f"{name} in {pod.namespace}"
     if pod.is_rejected:
         return f"{name} rejected: {pod.reason}: {pod.message}"
+    if pod.unchanged is True:
+        return f"{name} unchanged"
     owned = [f"{one.name} {one.cpus}" for one in pod.containers if one.exclusive]
     if pod.bubble and pod.bubble.cpus:
         owned += [f"{one.name} {one.cpus} (pod shared pool)" for one in _in_pod_pool(pod)]

@@ -20,7 +20,7 @@ def schema(name: str | None) -> None:
     if name is None:
         for known, published in DOCUMENTS.items():
             click.echo(f"{known:<16} {published.where.replace('`', '')}")
-        click.echo(f"{OPENAPI:<16} the local API, as OpenAPI 3.1: GET /openapi.json")
+        click.echo(f"{OPENAPI:<16} the local API, as OpenAPI 3.1, for those who ask it themselves")
     elif name == OPENAPI:
         from pinfold.web.openapi import openapi_document  # noqa: PLC0415 - 0.8 ms
 

@@ -1,0 +1,125 @@
+"""When two manifests of one name are the same pod, and where they differ.
+
+Same is what comes to the same: another order of keys, ``1000m`` for ``1``, a default that is
+written out, an empty list, and fields that are not in force here make no other pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from pinfold.core.pod.manifest.workload_api import workload_from_api
+from pinfold.core.pod.workload import Workload
+from pinfold.core.values.quantity import Quantity, QuantityError
+
+_CPUS: Final = re.compile(r"spec\.containers\[(\d+)\]\.resources\.(?:limits|requests)\.cpu")
+_AMOUNTS: Final = ("limits", "requests", "overhead", "sizeLimit")
+_IN_FORCE: Final = ("annotations", "labels")
+_NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
+"""What the API server takes for a field that is not there."""
+
+
+class Difference(NamedTuple):
+    """A field that two manifests have otherwise; ``path`` as the API server writes it."""
+
+    path: str
+    before: object
+    after: object
+
+    def __str__(self) -> str:
+        if isinstance(self.before, dict | list) or isinstance(self.after, dict | list):
+            return self.path
+        return f"{self.path} ({_shown(self.before)} -> {_shown(self.after)})"
+
+
+class Resized(NamedTuple):
+    """A container that is to have another whole number of CPUs."""
+
+    container: str
+    cpus: int
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """The fields in which a pod would be another one; none where it is the same.
+
+    Args:
+        before: the Pod that was admitted.
+        after: a Pod of the same name.
+
+    Raises:
+        PodError: ``after`` is no valid pod.
+    """
+    if _workload(before, before, admitted=True) == _workload(after, before, admitted=False):
+        return ()
+    found = tuple(_differing(_compared(before), _compared(after), ""))
+    return found or (Difference("spec", {}, {}),)
+
+
+def resized(found: tuple[Difference, ...], after: Mapping[str, Any]) -> tuple[Resized, ...]:
+    """The containers to resize, where whole CPUs are all that differs; else none."""
+    indices: set[int] = set()
+    for one in found:
+        match = _CPUS.fullmatch(one.path)
+        if match is None or not (_whole(one.before) and _whole(one.after)):
+            return ()
+        indices.add(int(match[1]))
+    containers = [after["spec"]["containers"][index] for index in sorted(indices)]
+    return tuple(
+        Resized(one["name"], _whole(one["resources"]["limits"]["cpu"])) for one in containers
+    )
+
+
+def _workload(manifest: Mapping[str, Any], known: Mapping[str, Any], *, admitted: bool) -> Workload:
+    """What it comes to, under the uid of the one that is known."""
+    metadata = {**manifest["metadata"], "uid": known["metadata"].get("uid")}
+    workload = workload_from_api({**manifest, "metadata": metadata}, admitted=admitted)
+    return replace(workload, pod=replace(workload.pod, creation_timestamp=None))
+
+
+def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = manifest["metadata"]
+    said = {key: metadata[key] for key in _IN_FORCE if key in metadata}
+    return {"metadata": said, "spec": manifest.get("spec")}
+
+
+def _differing(before: object, after: object, path: str, key: str = "") -> Iterator[Difference]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        below = key if key in _AMOUNTS else ""
+        for name in dict.fromkeys((*before, *after)):
+            place = f"{path}.{name}" if path else str(name)
+            yield from _differing(before.get(name), after.get(name), place, below or name)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from _differing(one, other, f"{path}[{index}]")
+    elif not _same(before, after, amounts=key in _AMOUNTS):
+        yield Difference(path, before, after)
+
+
+def _same(before: object, after: object, *, amounts: bool) -> bool:
+    if before in _NOTHING and after in _NOTHING:
+        return True
+    if amounts and (amount := _quantity(before)) is not None:
+        return amount == _quantity(after)
+    return before == after
+
+
+def _quantity(value: object) -> Quantity | None:
+    try:
+        return Quantity.parse(str(value))
+    except QuantityError:
+        return None
+
+
+def _whole(value: object) -> int:
+    """A whole number of CPUs; 0 where it is none."""
+    amount = _quantity(value)
+    return 0 if amount is None or amount.milli_value() % 1000 != 0 else amount.value()
+
+
+def _shown(value: object) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
