@@ -61,8 +61,8 @@ def test_lines_of_json_values() -> None:
         ("{a: 1, b: 2, a: 3}", "line 1, column 14: not YAML: key 'a' is already set"),
         ('{"a": ' * 5000, "line 1, column 607: not JSON: nested deeper than 100 levels"),
         ('{"a": 1}{"a": NaN}', "not JSON: a number that JSON does not have"),
-        ('{"a": "\\ud800"}', "line 1, column 10: not YAML"),
-        ('{"b": 1}\n{"a": "\\ud800"}', "line 2, column 1: not JSON: a character that no text has"),
+        ('{"a": "\\ud800"}', "line 1, column 10: not JSON: while parsing a quoted"),
+        ('{"b": 1}\n{"a": "\\ud800"}', "line 2, column 10: not JSON: while parsing a quoted"),
         ("a: [\n", "line 2, column 1: not YAML"),
     ],
 )

@@ -135,13 +135,25 @@ def test_aliases_and_merges() -> None:
         ("a:\n  - {x: 1, x: 2}\n", 2, "already set"),
         ("a: [1,\n", 2, "flow"),
         ("a: b: c\n", 1, "not allowed"),
-        ("a: 'b\n", 2, "quoted"),
-        ("\ta: 1\n", 1, "token"),
-        ("a: *b\n", 1, "no anchor"),
-        ("a: &a [*a]\n", 1, "no anchor"),
+        ("a: 1\nb: 'c\nd: 1\n", 2, "close the quote"),
+        ("\ta: 1\n", 1, "a tab cannot indent: use spaces"),
+        ("a:\n  -\tb: 1\n", 2, "a tab cannot indent"),
+        ("a: @b\n", 1, "quote a text that begins with '@'"),
+        ("a: *b\n", 1, "no anchor before it in this document; set it with &b"),
+        ("a: &a [*a]\n", 1, "alias *a stands for what it is a part of; write out"),
+        ("a: 1\nb: &a\n  c: {d: *a}\n", 3, "alias *a stands for what it is a part of"),
+        ("a: &a 1\n---\nb: *a\n", 3, "no anchor before it in this document"),
+        ('a: 1\nb: 1\nc: "x\\qy"\n', 3, "a backslash is written"),
+        ('a: 1\nb: "\\ud800"\n', 2, "a backslash is written"),
+        ('a: 1\nb: "\\xzz"\n', 2, "a backslash is written"),
+        ("a: 1\n b: 2\n", 2, "indent it like its neighbours"),
+        ("a: 1\nb\nc: 1\n", 3, "a key is followed by ': '"),
+        ("a:\n- 1\nb: [1\nc: 2\n", 4, "bracket"),
         ("? [1]\n: 2\n", 1, "scalar"),
         ("a: {<<: 1}\n", 1, "merges"),
-        ("a: \x01\n", 1, ""),
+        ("a: \x01\n", 1, "a control character (U+0001); remove it"),
+        ("a: 1\nb: 2\nc: 'é\x07'\n", 3, "a control character (U+0007)"),
+        ("a: 1\nb\0: 2\n", 2, "a NUL character; save the file as UTF-8"),
         ("a: 1\nb: \ud800\n", 2, "surrogate"),
     ],
 )
@@ -152,10 +164,23 @@ def test_broken_text(text: str, line: int, word: str) -> None:
     assert word in str(caught.value)
 
 
+@given(st.text(st.sampled_from("ab:-{}[]&*<>|!'\"#,? \n\t%@0.\\\0\x07é\ud800"), max_size=40))
+def test_what_is_refused_is_told_with_what_helps(text: str) -> None:
+    try:
+        read(text)
+    except YAMLError as error:
+        told = str(error)
+    else:
+        return
+    problem, _, remedy = told.partition("; ")
+    assert problem
+    assert remedy
+
+
 def test_depth() -> None:
     assert one("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     for text in ("[" * 5000 + "]" * 5000, '{"a":' * 200 + "1" + "}" * 200, "- " * 500 + "a"):
-        with pytest.raises(YAMLError, match=r"nested deeper|depth"):
+        with pytest.raises(YAMLError, match=r"(nested deeper|depth).*is it a manifest\? None is"):
             read(text)
 
 

@@ -91,7 +91,7 @@ def _json_documents(text: str) -> Iterator[Document]:
         except (ValueError, RecursionError):
             raise _NotJSON(position, len(text), "") from None
         if _SURROGATE.search(text, position, end):
-            _check_encodable(content, position)
+            _check_encodable(content, position, end)
         yield Document(line, content)
         position = end
 
@@ -112,13 +112,12 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401 - the decoder's signature; n
     raise ValueError(f"{name} is no JSON")
 
 
-def _check_encodable(content: object, position: int) -> None:
+def _check_encodable(content: object, start: int, end: int) -> None:
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _NotJSON(
-            position, position, "a character that no text has (a lone surrogate)"
-        ) from None
+        # The reader of YAML knows where.
+        raise _NotJSON(start, end, "") from None
 
 
 def _place(text: str, position: int) -> tuple[int, int]:

@@ -14,9 +14,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.formats.yaml_remedies import remedy_for, unsayable
+
 MAX_DEPTH: Final = 100
 MAX_EXPANDED: Final = 1_000_000
 """So many values may aliases stand for in a document, so that a short text stays a small one."""
+_TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels; is it a manifest? None is so deep"
 _LONGEST_NUMBER: Final = 64
 """Longer scalars are texts; no number of a manifest comes near it."""
 
@@ -77,15 +80,31 @@ def yaml_documents(text: str) -> Iterator[Document]:
                     yield Document(_line(first.start_mark), content)
             event = advance()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = ", ".join(filter(None, (error.context, error.problem)))
-        raise YAMLError(_line(mark), 1 if mark is None else mark.column + 1, problem) from None
+        raise _told(text, error) from None
     except yaml.YAMLError as error:
-        raise YAMLError(1, 1, str(error).splitlines()[0]) from None
+        problem = unsayable(text) or (1, 1, str(error).splitlines()[0])
+        raise YAMLError(*problem) from None
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         column = error.start - text.rfind("\n", 0, error.start)
-        raise YAMLError(line, column, "a character that no text has (a lone surrogate)") from None
+        raise YAMLError(
+            line, column, "a character that no text has (a lone surrogate); remove it"
+        ) from None
+
+
+def _told(text: str, error: Any) -> YAMLError:  # noqa: ANN401 - the parser is imported late
+    """The parser's error with its place and what helps.
+
+    A quote that is not closed is told where it opens: the parser looks for its end in all that
+    follows.
+    """
+    mark = error.problem_mark or error.context_mark
+    if "end of stream" in str(error.problem) and "quoted scalar" in str(error.context):
+        mark = error.context_mark
+    line, column = _line(mark), 1 if mark is None else mark.column + 1
+    problem = ", ".join(filter(None, (error.context, error.problem)))
+    remedy = remedy_for(problem, text, line, column)
+    return YAMLError(line, column, f"{problem}; {remedy}")
 
 
 class _EventKinds(Struct, frozen=True):
@@ -105,12 +124,13 @@ def _line(mark: Any) -> int:  # noqa: ANN401 - the parser's mark, or nothing
 class _Composer:
     """Builds one document; anchors do not outlive it."""
 
-    __slots__ = ("_anchors", "_events", "_expanded", "_next", "_sizes")
+    __slots__ = ("_anchors", "_events", "_expanded", "_next", "_open", "_sizes")
 
     def __init__(self, advance: Callable[[], Any], kinds: _EventKinds) -> None:
         self._next = advance
         self._events = kinds
         self._anchors: dict[str, Any] = {}
+        self._open: set[str] = set()
         self._sizes: dict[int, int] = {}
         self._expanded = 0
 
@@ -121,22 +141,39 @@ class _Composer:
         elif kind is self._events.alias:
             return self._alias(event)
         elif depth > MAX_DEPTH:
-            raise _error(event, f"nested deeper than {MAX_DEPTH} levels")
-        elif kind is self._events.mapping_start:
-            value = self._mapping(depth + 1)
+            raise _error(event, _TOO_DEEP)
+        elif event.anchor:
+            # While it is read, it stands for nothing.
+            self._open.add(event.anchor)
+            value = self._collection(event, depth)
+            self._open.discard(event.anchor)
         else:
-            value = self._sequence(depth + 1)
+            value = self._collection(event, depth)
         if event.anchor:
             self._anchors[event.anchor] = value
         return value
 
+    def _collection(self, event: Any, depth: int) -> Any:  # noqa: ANN401 - any YAML value
+        if type(event) is self._events.mapping_start:
+            return self._mapping(depth + 1)
+        return self._sequence(depth + 1)
+
     def _alias(self, event: Any) -> Any:  # noqa: ANN401 - any YAML value
+        if event.anchor in self._open:
+            problem = f"alias *{event.anchor} stands for what it is a part of; write out what it is"
+            raise _error(event, problem)
         if event.anchor not in self._anchors:
-            raise _error(event, f"alias *{event.anchor} has no anchor before it")
+            raise _error(
+                event,
+                f"alias *{event.anchor} has no anchor before it in this document; set it with "
+                f"&{event.anchor}, or quote a text that begins with '*'",
+            )
         value = self._anchors[event.anchor]
         self._expanded += self._size(value)
         if self._expanded > MAX_EXPANDED:
-            raise _error(event, f"aliases stand for more than {MAX_EXPANDED} values")
+            raise _error(
+                event, f"aliases stand for more than {MAX_EXPANDED} values; write out what is meant"
+            )
         return value
 
     def _size(self, value: Any) -> int:  # noqa: ANN401 - any YAML value
@@ -170,15 +207,19 @@ class _Composer:
             if key == "<<" and _is_merge(event):
                 merged += value if isinstance(value, list) else [value]
             elif isinstance(key, dict | list):
-                raise _error(event, "a key must be a scalar")
+                raise _error(
+                    event, "a key must be a scalar; quote a text that begins with '{' or '['"
+                )
             elif key in fields:
-                raise _error(event, f"key {key!r} is already set in this mapping")
+                raise _error(
+                    event, f"key {key!r} is already set in this mapping; drop one of the two"
+                )
             else:
                 fields[key] = value
             event = advance()
         for other in merged:
             if not isinstance(other, dict):
-                raise _error(event, "'<<' merges mappings only")
+                raise _error(event, "'<<' merges mappings only; name an anchor of one")
             for key, value in other.items():
                 fields.setdefault(key, value)
         return fields
