@@ -85,7 +85,8 @@ options can be switched off by theirs, stable ones need none.
 _SETTINGS = """\
 What of a KubeletConfiguration decides about placements, with the kubelet's flag and Pinfold's own.
 Fields that have no bearing are passed over, unknown ones are reported, and values that would stop a
-kubelet are refused in its words. A flag wins over the file.
+kubelet are refused in its words. A flag wins over the file, and
+[drop-ins](../how-to/configuration-of-a-node.md#drop-ins) are laid over it.
 """
 
 

@@ -39,7 +39,7 @@ def run(*arguments: str) -> Result:
 
 
 def configured(flags: Mapping[str, Any]) -> tuple[NodeConfig, tuple[str, ...]]:
-    return ConfigSource.read(None, flags).config()
+    return ConfigSource.of(flags).config()
 
 
 def test_an_explicit_version_is_known_as_such() -> None:

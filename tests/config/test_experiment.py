@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.config.experiment import ConfigError, kind_names, read_experiment, seconds
-from pinfold.config.kubelet import held_fields, kubelet_config
+from pinfold.config.kubelet import kubelet_config
 from pinfold.config.sweep import point_names, with_field
+from pinfold.config.written import held_config
 from pinfold.documents.simulation.experiment import Experiment
 
 SMALL: dict[str, Any] = {
@@ -359,8 +360,8 @@ def test_a_point_of_a_sweep_is_named_by_what_differs() -> None:
 
 
 def test_a_configuration_inside_needs_no_header_and_has_no_other_one() -> None:
-    loaded = kubelet_config(held_fields({"maxPods": 7}, "here"), "here")
+    loaded = kubelet_config(held_config({"maxPods": 7}, "here"))
     assert loaded.config.max_pods == 7
     assert loaded.notes == ()
     with pytest.raises(ConfigError, match="here: no KubeletConfiguration"):
-        held_fields({"kind": "Pod"}, "here")
+        held_config({"kind": "Pod"}, "here")

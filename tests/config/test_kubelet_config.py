@@ -298,7 +298,7 @@ def test_what_would_stop_a_kubelet(load: Load, line: str, words: str) -> None:
     ("text", "words"),
     [
         ("", "must hold one KubeletConfiguration, not nothing"),
-        (HEADER + "---\n" + HEADER, "not 2"),
+        (HEADER + "---\n" + HEADER, "(line 1 and line 4)"),
         ("- 1\n", "must be a mapping, not a list"),
         ("kind: Pod\napiVersion: v1\n", "no KubeletConfiguration (kind: 'Pod', apiVersion: 'v1')"),
         ("kind: KubeletConfiguration\n", "apiVersion: nothing"),

@@ -1,4 +1,4 @@
-"""The configuration that a plan is asked under: a file, flags, and the version of the kubelet."""
+"""The configuration that a plan is asked under: files, flags, and the version of the kubelet."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.cli.output import input_errors
-from pinfold.config.kubelet import ConfigError, config_notes, kubelet_config, read_fields
+from pinfold.config.kubelet import ConfigError, config_notes, kubelet_config
 from pinfold.config.settings import SettingError, flag_gates, override
 from pinfold.config.values import AGENT_SECTION
+from pinfold.config.written import WrittenConfig, read_config
 from pinfold.core.kubelet.feature_gates import refused_gates
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.node_object import NodeObject
@@ -24,30 +25,35 @@ from pinfold.core.kubelet.versions import (
 
 
 class ConfigSource(Struct, frozen=True):
-    """A KubeletConfiguration file as it is written, if any, and the flags that win over it."""
+    """A KubeletConfiguration as it is written, if any, and the flags that win over it."""
 
-    path: str | None
-    fields: Mapping[Any, Any]
+    written: WrittenConfig
     flags: Mapping[str, Any]
     asked: NamedVersion | None = None
     """``--kubelet-version``."""
 
     @classmethod
-    def read(cls, path: str | None, flags: Mapping[str, Any]) -> ConfigSource:
-        """Read the file; exits with one line if it is no configuration."""
+    def of(cls, options: Mapping[str, Any]) -> ConfigSource:
+        """That of ``--kubelet-config`` and ``--config-dir``; exits with one line if it is bad."""
         with input_errors(ConfigError):
-            fields = {} if path is None else read_fields(path)
-        return cls(path, fields, flags, flags.get("kubelet_version"))
+            written = read_config(options.get("kubelet_config"), options.get("config_dir"))
+        return cls(written, options, options.get("kubelet_version"))
 
     @property
     def name(self) -> str:
         """A short one, for a picture."""
-        return "as configured" if self.path is None else Path(self.path).name
+        names = [Path(one).name for one in self.written.name.split(" with ") if one]
+        return " with ".join(names) or "as configured"
+
+    @property
+    def prefix(self) -> str:
+        """Before what is said of a kubelet that would not start so: the files, if there are any."""
+        return f"{self.written.name}: " if self.written.name else ""
 
     @property
     def has_section(self) -> bool:
         """Whether it is of an agent, too."""
-        return AGENT_SECTION in self.fields
+        return AGENT_SECTION in self.written.fields
 
     def config(self, told: NodeConfig | None = None) -> tuple[NodeConfig, tuple[str, ...]]:
         """The node's configuration, and notes on what was passed over; exits with one line.
@@ -59,13 +65,9 @@ class ConfigSource(Struct, frozen=True):
         if self.asked is not None:
             base = base.of_version(self.asked, VersionSource.FLAG)
         with input_errors(ConfigError, SettingError):
-            if self.path is None:
-                config = override(base, self.flags)
-                notes = config_notes(config)
-            else:
-                loaded = kubelet_config(self.fields, self.path, base)
-                config = override(loaded.config, self.flags)
-                notes = (*loaded.notes, *config_notes(config, loaded.config))
+            loaded = kubelet_config(self.written, base)
+            config = override(loaded.config, self.flags)
+            notes = (*loaded.notes, *config_notes(config, loaded.config))
         return config, (*filter(None, (config.kubelet_version_remark,)), *notes)
 
     def without_refused(self, version: KubeletVersion) -> tuple[ConfigSource, tuple[str, ...]]:
@@ -73,7 +75,7 @@ class ConfigSource(Struct, frozen=True):
 
         Exits with one line if the gates cannot be read.
         """
-        written = self.fields.get("featureGates")
+        written = self.written.fields.get("featureGates")
         written = written if isinstance(written, Mapping) else {}
         in_file = {str(name): on for name, on in written.items() if isinstance(on, bool)}
         with input_errors(SettingError, prefix="--feature-gate: "):
@@ -81,10 +83,9 @@ class ConfigSource(Struct, frozen=True):
         refused = refused_gates({**in_file, **in_flags}, version)
         if not refused:
             return self, ()
-        kept = {name: on for name, on in written.items() if str(name) not in refused}
         gates = (f"{n}={str(on).lower()}" for n, on in in_flags.items() if n not in refused)
-        fields = {**self.fields, "featureGates": kept} if self.path is not None else self.fields
-        source = replace(self, fields=fields, flags={**self.flags, "feature_gates": tuple(gates)})
+        flags = {**self.flags, "feature_gates": tuple(gates)}
+        source = replace(self, written=self.written.without_gates(refused), flags=flags)
         return source, tuple(f"featureGates: {text}" for text in refused.values())
 
 

@@ -52,8 +52,8 @@ def load_request(
 
     ``as_kubelet`` is that of :class:`~pinfold.planning.planner.Planner`.
     """
-    source = ConfigSource.read(options.get("kubelet_config"), options)
-    with input_errors(MachineError, ManifestError, NodeError):
+    source = ConfigSource.of(options)
+    with input_errors(MachineError, ManifestError):
         machine = open_machine(options.get("machine"))
         devices, device_notes = load_devices(options.get("devices"), machine)
         claims = claim_rules(options)
@@ -61,17 +61,18 @@ def load_request(
         facts = facts_of(options.get("machine"))
         told = told_by(meant_node(read.nodes, machine.name), facts.kubelet_version)
         config, notes = source.config(told)
-        planner = Planner(
-            machine,
-            config,
-            devices=devices,
-            classes=DeviceClasses.on_node(read.classes, read.compute_resources, machine.name),
-            kernel=Kernel() if config.own is None else facts.kernel,
-            quotas=PlannedQuotas.of(
-                read.quotas, read.counted, read.claims, read.templates, claims.capacity
-            ),
-            as_kubelet=as_kubelet,
-        )
+        with input_errors(NodeError, prefix=source.prefix):
+            planner = Planner(
+                machine,
+                config,
+                devices=devices,
+                classes=DeviceClasses.on_node(read.classes, read.compute_resources, machine.name),
+                kernel=Kernel() if config.own is None else facts.kernel,
+                quotas=PlannedQuotas.of(
+                    read.quotas, read.counted, read.claims, read.templates, claims.capacity
+                ),
+                as_kubelet=as_kubelet,
+            )
     notes = (*notes, *device_notes, *read.notes, *_class_notes(planner, read.pods))
     if read.nodes:
         notes = (*notes, _left_out(read.nodes, config))

@@ -48,8 +48,16 @@ kubelet_version_option = version_option(
 )
 
 
+config_dir_option = click.option(
+    "--config-dir",
+    metavar="DIR",
+    help="A folder of drop-ins over the configuration, as the kubelet's --config-dir: its *.conf "
+    "files, by name.",
+)
+
+
 def node_options(command: F) -> F:
-    """``--machine``, ``--devices``, ``--kubelet-config`` and the flags that win over it."""
+    """``--machine``, ``--devices``, ``--kubelet-config``, drop-ins, and the flags that win."""
     for setting in reversed(SETTINGS):
         if setting.option is not None:
             command = click.option(
@@ -65,6 +73,7 @@ def node_options(command: F) -> F:
         help="What the device plugins list: a file of kind Devices, or a kubelet's "
         "kubelet_internal_checkpoint.",
     )(command)
+    command = config_dir_option(command)
     command = click.option(
         "--kubelet-config",
         metavar="FILE",

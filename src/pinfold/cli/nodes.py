@@ -66,9 +66,12 @@ def load_cluster(
     nodes: tuple[str, ...], manifests: tuple[str, ...], options: Mapping[str, Any]
 ) -> ClusterRequest:
     """Read machines, configuration and manifests; exits with one clear line if they are bad."""
-    source = ConfigSource.read(options.get("kubelet_config"), options)
+    source = ConfigSource.of(options)
     claims = claim_rules(options)
-    with input_errors(MachineError, ManifestError, NodeError):
+    with (
+        input_errors(MachineError, ManifestError),
+        input_errors(NodeError, prefix=source.prefix),
+    ):
         read = read_manifests(manifests, own=source.has_section, claims=claims)
         machines = _machines(nodes, read.nodes, options.get("machine"))
         making = _Making(source, read, options.get("devices"))

@@ -11,10 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.config.classes_file import LoadedClasses, load_classes
-from pinfold.config.kubelet import ConfigError, kubelet_config, read_fields
+from pinfold.config.kubelet import ConfigError, kubelet_config
 from pinfold.config.section import AgentSection, agent_section, as_written
 from pinfold.config.startup_checks import log_limits
 from pinfold.config.values import AGENT_SECTION, SettingError, duration
+from pinfold.config.written import read_config
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import VersionSource, told_version
 from pinfold.core.values.quantity import Quantity
@@ -47,27 +48,32 @@ class AgentConfig(Struct, frozen=True):
 
 
 def load_agent_config(
-    file: Path | None, recorded: Callable[[str], str] = lambda _: ""
+    file: Path | None,
+    recorded: Callable[[str], str] = lambda _: "",
+    *,
+    config_dir: str | None = None,
 ) -> AgentConfig:
     """Read the configuration; without a file that of ``/etc/pinfold``, if it is there.
 
     Args:
         file: the configuration.
         recorded: the kubelet's version that a record has, by the state directory; "" for none.
+        config_dir: a folder of drop-ins over it, as of the kubelet's ``--config-dir``.
 
     Raises:
-        ConfigError: the file is missing or wrong; the message names the field and the remedy.
+        ConfigError: a file is missing or wrong; the message names it, the field and the remedy.
     """
+    usual = NodeConfig()
     if file is None:
-        if not DEFAULT_FILE.exists():
-            own = AgentSection()
-            return AgentConfig(_as_recorded(DEFAULT_NODE, recorded(own.record.state_dir)), own)
-        file = DEFAULT_FILE
-    path = str(file)
-    fields = read_fields(path)
+        if DEFAULT_FILE.exists():
+            file = DEFAULT_FILE
+        else:
+            usual = DEFAULT_NODE
+    config = read_config(None if file is None else str(file), config_dir)
+    path, fields = config.name, config.fields
     written = agent_section(path, fields.get(AGENT_SECTION))
-    base = _as_recorded(NodeConfig(), recorded(written.record.state_dir))
-    loaded = kubelet_config(fields, path, base)
+    base = _as_recorded(usual, recorded(written.record.state_dir))
+    loaded = kubelet_config(config, base)
     section = loaded.section or AgentSection()
     runtime = section.containers.runtime
     for name, reason in loaded.config.not_with_runtime.items():

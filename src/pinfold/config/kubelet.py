@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.config.settings import SETTINGS, check
+from pinfold.config.settings import SETTINGS, Setting, check
 from pinfold.config.startup_checks import check_startup
-from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, nearest, show
+from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, nearest
+from pinfold.config.written import ConfigPart, WrittenConfig, read_config
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -22,7 +23,6 @@ from pinfold.core.kubelet.versions import (
     named_version,
     told_version,
 )
-from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 if TYPE_CHECKING:
     from pinfold.config.section import AgentSection
@@ -32,19 +32,12 @@ __all__ = [
     "ConfigError",
     "LoadedConfig",
     "config_notes",
-    "held_fields",
     "kubelet_config",
     "load_kubelet_config",
-    "read_fields",
     "told_by",
 ]
 
-MAX_BYTES: Final = 4 * 1024 * 1024
-KIND: Final = "KubeletConfiguration"
-API_GROUP: Final = "kubelet.config.k8s.io"
-VERSION: Final = f"{API_GROUP}/v1beta1"
 _NOT_DYNAMIC: Final = "pinfold.{} has no effect: cpuManagerPolicy is {}"
-_HEADER: Final = f"it starts with apiVersion: {VERSION} and kind: {KIND}"
 
 
 class LoadedConfig(Struct, frozen=True):
@@ -58,7 +51,9 @@ class LoadedConfig(Struct, frozen=True):
     section: AgentSection | None = None
 
 
-def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConfig:
+def load_kubelet_config(
+    path: str, base: NodeConfig | None = None, *, config_dir: str | None = None
+) -> LoadedConfig:
     """Read a KubeletConfiguration, in YAML or JSON.
 
     What a kubelet serves at ``/configz`` and the ConfigMap ``kubelet-config`` are read as well.
@@ -66,23 +61,45 @@ def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConf
     Args:
         path: the file.
         base: what fields that the file does not set have; the kubelet's defaults without it.
+        config_dir: a folder of drop-ins over it, as of the kubelet's ``--config-dir``.
 
     Raises:
         ConfigError: no such file, no KubeletConfiguration, or values that would stop a kubelet.
     """
-    return kubelet_config(read_fields(path), path, base)
+    return kubelet_config(read_config(path, config_dir), base)
 
 
-def kubelet_config(
-    fields: Mapping[Any, Any], path: str, base: NodeConfig | None = None
-) -> LoadedConfig:
-    """Make a node's configuration of the fields that :func:`read_fields` gives.
-
-    ``path`` is the file, for error texts; for ``base`` see :func:`load_kubelet_config`.
+def kubelet_config(written: WrittenConfig, base: NodeConfig | None = None) -> LoadedConfig:
+    """Make a node's configuration of what is written; for ``base`` see :func:`load_kubelet_config`.
 
     Raises:
-        ConfigError: values that would stop a kubelet, or a section ``pinfold`` that is none.
+        ConfigError: values that would stop a kubelet, or a section ``pinfold`` that is none.  It
+            names the file that is at fault; all of them, where none is by itself.
     """
+    try:
+        loaded = _loaded(written.name, written.fields, base)
+    except ConfigError as error:
+        if len(written.parts) > 1:
+            _blame(written, base, str(error).removeprefix(f"{written.name}: "))
+        raise
+    parts = written.parts or (ConfigPart(written.name, written.fields),)
+    version = loaded.config.kubelet_version
+    unknown = [f"{one.path}: {n}" for one in parts for n in _unknown_fields(one.fields, version)]
+    return replace(loaded, notes=(*written.notes, *unknown, *loaded.notes))
+
+
+def _blame(written: WrittenConfig, base: NodeConfig | None, problem: str) -> None:
+    """Raise the same error of the one file that has it all by itself."""
+    for part in written.parts:
+        try:
+            _loaded(part.path, part.fields, base)
+        except ConfigError as error:
+            if str(error) == f"{part.path}: {problem}":
+                raise error from None
+
+
+def _loaded(path: str, fields: Mapping[Any, Any], base: NodeConfig | None) -> LoadedConfig:
+    """A configuration of these fields; ``path`` is what errors call them."""
     base = base or NodeConfig()
     changes: dict[str, Any] = {}
     section = None
@@ -99,7 +116,7 @@ def kubelet_config(
         changes["owner_offline"] = section.cgroups.owner_offline
         changes["confine_system"] = section.cgroups.confine_system
     version = base.kubelet_version
-    known = {setting.field: setting for setting in SETTINGS if setting.is_known(version)}
+    known = _known(version)
     for name, value in fields.items():
         setting = known.get(name)
         if setting is None or value is None or setting.is_unset(value):
@@ -117,8 +134,7 @@ def kubelet_config(
         config = check(replace(base, **changes))
     except SettingError as error:
         raise ConfigError(f"{path}: {error}") from None
-    notes = (*_unknown_fields(fields, known, version), *config_notes(config))
-    return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes), section)
+    return LoadedConfig(config, tuple(f"{path}: {n}" for n in config_notes(config)), section)
 
 
 def _of_version(path: str, base: NodeConfig, version: str | None) -> NodeConfig:
@@ -142,9 +158,12 @@ def config_notes(config: NodeConfig, before: NodeConfig | None = None) -> tuple[
     return tuple(notes)
 
 
-def _unknown_fields(
-    fields: Mapping[Any, Any], known: Mapping[str, Any], version: KubeletVersion
-) -> list[str]:
+def _known(version: KubeletVersion) -> dict[str, Setting]:
+    return {setting.field: setting for setting in SETTINGS if setting.is_known(version)}
+
+
+def _unknown_fields(fields: Mapping[Any, Any], version: KubeletVersion) -> list[str]:
+    known = _known(version)
     others, elsewhere = _other_fields(), {setting.field for setting in SETTINGS}
     notes = []
     for name in fields:
@@ -180,75 +199,3 @@ def told_by(node: NodeObject | None, captured: str = "") -> NodeConfig:
     if captured:
         return NodeConfig().of_version(told_version(captured), VersionSource.CAPTURE)
     return NodeConfig()
-
-
-def read_fields(path: str) -> Mapping[Any, Any]:
-    """The fields of a KubeletConfiguration file, as they are; raises ConfigError."""
-    return _with_header(_unwrapped(path, _only_document(path, _read(path))), path)
-
-
-def held_fields(held: Mapping[Any, Any], path: str) -> Mapping[Any, Any]:
-    """The fields of a KubeletConfiguration in another file, where its header may be left out.
-
-    Raises:
-        ConfigError: it has the header of something else.
-    """
-    return _with_header({"apiVersion": VERSION, "kind": KIND, **held}, path)
-
-
-def _with_header(fields: Mapping[Any, Any], path: str) -> Mapping[Any, Any]:
-    kind, version = fields.get("kind"), fields.get("apiVersion")
-    if kind != KIND or str(version).partition("/")[0] != API_GROUP:
-        raise ConfigError(
-            f"{path}: no {KIND} (kind: {show(kind)}, apiVersion: {show(version)}); {_HEADER}"
-        )
-    if version != VERSION:
-        raise ConfigError(
-            f'{path}: no kind "{KIND}" is registered for version "{version}"; {_HEADER}'
-        )
-    return fields
-
-
-def _unwrapped(path: str, document: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """The configuration itself, where a tool has put it into something else."""
-    served = document.get("kubeletconfig")
-    if isinstance(served, dict) and len(document) == 1:
-        # A kubelet serves what it runs with at /configz, without the header.
-        return {"apiVersion": VERSION, "kind": KIND, **served}
-    data = document.get("data")
-    if document.get("kind") == "ConfigMap" and isinstance(data, dict):
-        # kubeadm keeps it as a text in the ConfigMap kubelet-config.
-        held = data.get("kubelet")
-        if isinstance(held, str):
-            return _only_document(f"{path}: data.kubelet", held)
-    return document
-
-
-def _only_document(path: str, text: str) -> Mapping[Any, Any]:
-    try:
-        documents = [document.content for document in read_documents(text)]
-    except DocumentError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    if len(documents) != 1:
-        raise ConfigError(
-            f"{path}: must hold one {KIND}, not {len(documents) or 'nothing'}; {_HEADER}"
-        )
-    if not isinstance(documents[0], dict):
-        raise ConfigError(f"{path}: must be a mapping, not {show(documents[0])}; {_HEADER}")
-    return documents[0]
-
-
-def _read(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
-        raise ConfigError(f"{path!r}: no name that a file can have") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; is it a {KIND}?")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text; is it a {KIND}?") from None

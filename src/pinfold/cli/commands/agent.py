@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pinfold.adapters.store import recorded_kubelet_version
 from pinfold.admission.model import NodeError
 from pinfold.cli.client import SOCKET_VARIABLE, RefusedError, default_socket
+from pinfold.cli.node_options import config_dir_option
 from pinfold.cli.output import InputError, input_errors
 from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError, config_notes
@@ -30,6 +31,7 @@ from pinfold.ports.errors import PortError
     help="A KubeletConfiguration, with a section 'pinfold' of the agent's own. "
     "Without it /etc/pinfold/config.yaml, or the static policy with one CPU reserved.",
 )
+@config_dir_option
 @click.option("--state-dir", metavar="DIR", help="Where the record is (/var/lib/pinfold).")
 @click.option(
     "--socket",
@@ -51,6 +53,7 @@ from pinfold.ports.errors import PortError
 def agent(  # noqa: PLR0913 - the options, one each
     *,
     config: Path | None,
+    config_dir: str | None,
     state_dir: str | None,
     socket: str | None,
     cgroup_parent: str | None,
@@ -67,7 +70,7 @@ def agent(  # noqa: PLR0913 - the options, one each
 
     with input_errors(ConfigError, SettingError):
         configured = override_section(
-            load_agent_config(config, recorded),
+            load_agent_config(config, recorded, config_dir=config_dir),
             state_dir=state_dir,
             socket=_absolute(socket or _own_socket(config)),
             cgroup_parent=cgroup_parent,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -44,35 +43,50 @@ class Other(Struct, frozen=True):
     """What the plan is compared with: a second configuration, another kubelet, or both."""
 
     file: str | None
+    config_dir: str | None
     version: NamedVersion | None
 
     @property
     def is_asked(self) -> bool:
         """Whether there is something to compare with."""
-        return self.file is not None or self.version is not None
+        return self.other_files or self.version is not None
 
     @property
-    def prefix(self) -> str:
+    def other_files(self) -> bool:
+        """Whether the configuration is another one."""
+        return self.file is not None or self.config_dir is not None
+
+    def prefix(self, source: ConfigSource) -> str:
         """Before what is said of a configuration with which the other kubelet does not start."""
-        return "" if self.version is None else f"kubelet {self.version.version.shown}: "
+        version = "" if self.version is None else f"kubelet {self.version.version.shown}: "
+        return f"{version}{source.prefix if self.other_files else ''}"
 
     def source(self, before: ConfigSource) -> tuple[ConfigSource, tuple[str, ...]]:
         """The second configuration, and what the other kubelet refuses, which is left out."""
-        source = before if self.file is None else ConfigSource.read(self.file, {})
+        source = before
+        if self.other_files:
+            first = before.flags.get("kubelet_config")
+            files = {"kubelet_config": self.file or first, "config_dir": self.config_dir}
+            source = ConfigSource.of(files)
+            if self.file is None:
+                source = replace(source, flags=before.flags)
+            source = replace(source, asked=before.asked)
         if self.version is None:
-            return replace(source, asked=before.asked), ()
+            return source, ()
         source = replace(source, asked=self.version)
         return source.without_refused(self.version.version)
 
-    def names(self, source: ConfigSource, before: NodeConfig, after: NodeConfig) -> tuple[str, str]:
+    def names(
+        self, sources: tuple[ConfigSource, ConfigSource], before: NodeConfig, after: NodeConfig
+    ) -> tuple[str, str]:
         """What the two sides are called: the files, the kubelets, or both."""
-        files = (source.name, source.name if self.file is None else Path(self.file).name)
+        files = (sources[0].name, sources[1].name)
         versions = (before.kubelet_version, after.kubelet_version)
         alike = str(versions[0]) == str(versions[1])
         kubelets = [one.full if alike else one.shown for one in versions]
         if self.version is None:
             return files
-        if self.file is None:
+        if not self.other_files:
             return f"kubelet {kubelets[0]}", f"kubelet {kubelets[1]}"
         return f"{files[0]}, {kubelets[0]}", f"{files[1]}, {kubelets[1]}"
 
@@ -84,6 +98,12 @@ class Other(Struct, frozen=True):
     "--compare",
     metavar="FILE",
     help="Plan the same pods under this second KubeletConfiguration too, and show what changes.",
+)
+@click.option(
+    "--compare-config-dir",
+    metavar="DIR",
+    help="The drop-ins of the second configuration, as --config-dir; without --compare they are "
+    "over the first one's file.",
 )
 @version_option(
     "--compare-kubelet-version",
@@ -104,6 +124,7 @@ class Other(Struct, frozen=True):
 def plan(  # noqa: PLR0913, PLR0917 - click
     manifests: tuple[str, ...],
     compare: str | None,
+    compare_config_dir: str | None,
     compare_kubelet_version: NamedVersion | None,
     resizes: tuple[str, ...],
     nodes: tuple[str, ...],
@@ -115,11 +136,12 @@ def plan(  # noqa: PLR0913, PLR0917 - click
 
     MANIFEST is a file, a folder of files, or - for standard input.
     """
-    other = Other(compare, compare_kubelet_version)
+    other = Other(compare, compare_config_dir, compare_kubelet_version)
     if nodes:
         if other.is_asked or resizes or output == "svg":
             raise click.UsageError(
-                "--node goes with none of --compare, --compare-kubelet-version, --resize and -o svg"
+                "--node goes with none of --compare, --compare-config-dir, "
+                "--compare-kubelet-version, --resize and -o svg"
             )
         from pinfold.cli.nodes import plan_nodes  # noqa: PLC0415 - 3 ms
 
@@ -163,7 +185,7 @@ def _compare(  # noqa: PLR0913, PLR0917 - what was asked, and how it is told
     color: bool | None,  # noqa: FBT001 - click
 ) -> None:
     source, refused = other.source(request.source)
-    with input_errors(MachineError, NodeError, prefix=other.prefix):
+    with input_errors(MachineError, NodeError, prefix=other.prefix(source)):
         config, notes = source.config(request.told)
         known = request.planner
         planner = Planner(
@@ -188,7 +210,7 @@ def _compare(  # noqa: PLR0913, PLR0917 - what was asked, and how it is told
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415 - 0.8 ms
 
     sides = (plan_document(before, request.notes), plan_document(after, notes))
-    names = other.names(request.source, before.planner.config, config)
+    names = other.names((request.source, source), before.planner.config, config)
     view = compare_view(sides, (planned_on(before), planned_on(after)), names, document)
     text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))
     print_text(text)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from pinfold.adapters.machines.node_facts import open_settings, read_facts
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError, build_node, empty_state
+from pinfold.cli.node_options import config_dir_option
 from pinfold.cli.output import (
     InputError,
     color_option,
@@ -22,8 +22,9 @@ from pinfold.cli.output import (
 )
 from pinfold.cli.terminal import style
 from pinfold.config import kubelet
-from pinfold.config.kubelet import ConfigError, read_fields
+from pinfold.config.kubelet import ConfigError
 from pinfold.config.node_profiles import BUILT_IN, kubelet_facts, load_profile, profile_text
+from pinfold.config.written import WrittenConfig, read_config
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.profile.check import Finding, NodeCPUs, check, counted
@@ -57,6 +58,7 @@ def profile() -> None:
     help="A KubeletConfiguration file.  [default, for this machine: the agent's, else the "
     "kubelet's]",
 )
+@config_dir_option
 @click.option(
     "--exclusive",
     metavar="CPUS",
@@ -70,6 +72,7 @@ def check_command(  # noqa: PLR0913 - the options
     source: str,
     machine: str | None,
     kubelet_config: str | None,
+    config_dir: str | None,
     exclusive: str | None,
     strict: bool,
     output: str,
@@ -88,10 +91,10 @@ def check_command(  # noqa: PLR0913 - the options
         wanted = load_profile(source)
         found = open_machine(machine)
         tree = open_settings(machine)
-        fields, path = _fields(kubelet_config, is_here=machine is None)
-        cpus, notes = _cpus(found, exclusive, fields, path)
+        written = _written(kubelet_config, config_dir, is_here=machine is None)
+        cpus, notes = _cpus(found, exclusive, written)
     reads = {row.read for row in wanted.rows}
-    kubelets = kubelet_facts(reads, fields)
+    kubelets = kubelet_facts(reads, written.fields if written.parts else None)
     facts = {**read_facts(tree, reads - kubelets.keys(), found.online, cpus.exclusive), **kubelets}
     document = _document(wanted, found, check(wanted, facts, cpus), cpus, notes, strict=strict)
     if output == "json":
@@ -113,15 +116,15 @@ def show_command(name: str | None) -> None:
         click.echo(profile_text(name), nl=False)
 
 
-def _fields(given: str | None, *, is_here: bool) -> tuple[Mapping[Any, Any] | None, str]:
-    """The fields of the configuration, and its file."""
+def _written(given: str | None, config_dir: str | None, *, is_here: bool) -> WrittenConfig:
+    """The configuration as it is written, of this machine where nothing else is said."""
     if given is None and is_here:
         given = next((str(path) for path in _CONFIGURATIONS if path.exists()), None)
-    return (None, "") if given is None else (read_fields(given), given)
+    return read_config(given, config_dir)
 
 
 def _cpus(
-    machine: Machine, given: str | None, fields: Mapping[Any, Any] | None, path: str
+    machine: Machine, given: str | None, written: WrittenConfig
 ) -> tuple[NodeCPUs, tuple[str, ...]]:
     """The CPUs that containers may own, and what was noted of the configuration."""
     online = machine.online
@@ -133,9 +136,9 @@ def _cpus(
         if not exclusive or exclusive - online:
             raise InputError(f"--exclusive: {given or 'nothing'} is not among the CPUs {online}")
         return NodeCPUs(online, exclusive), ()
-    if fields is None:
+    if not written.parts:
         return NodeCPUs(online), ()
-    loaded = kubelet.kubelet_config(fields, path)
+    loaded, path = kubelet.kubelet_config(written), written.name
     if not loaded.config.gives_exclusive_cpus:
         return NodeCPUs(online), (*loaded.notes, f"{path}: no CPU is given out exclusively")
     try:

@@ -52,6 +52,8 @@ class Configuration(_Part, frozen=True, kw_only=True):
     name: Title
     kubelet_configuration: Mapping[str, Any] | str | UnsetType = UNSET
     """A KubeletConfiguration, or the name of its file, which may have a section ``pinfold``."""
+    config_dir: str | UnsetType = UNSET
+    """A folder of drop-ins over it, what ``plan --config-dir`` takes."""
     kubelet_version: str | UnsetType = UNSET
     """What ``plan --kubelet-version`` takes."""
 

@@ -23,9 +23,10 @@ from pinfold.adapters.traces.table import ArrivalTable
 from pinfold.admission.model import NodeError
 from pinfold.config.devices_file import load_devices
 from pinfold.config.experiment import kind_names, read_experiment, seconds
-from pinfold.config.kubelet import held_fields, kubelet_config, read_fields, told_by
+from pinfold.config.kubelet import kubelet_config, told_by
 from pinfold.config.sweep import point_names, with_field
 from pinfold.config.values import ConfigError
+from pinfold.config.written import WrittenConfig, held_config, read_config, with_drop_ins
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import VersionSource, named_version, told_version
@@ -222,8 +223,8 @@ class _Loading:
     ) -> Iterator[_Point]:
         """The configuration with each combination of the sweep's values, and of its fleets."""
         where = f"{self.path}: spec.configurations[{place}].kubeletConfiguration"
-        fields = self._fields(configuration, where)
-        base = self._base(configuration, fields, opened, where)
+        written = self._written(configuration, where)
+        base = self._base(configuration, written.fields, opened, where)
         swept: Mapping[str, Sequence[Any]] = {}
         factors: Sequence[float] = (1.0,)
         if self.spec.sweep is not UNSET:
@@ -231,24 +232,32 @@ class _Loading:
         for values in product(*swept.values()):
             chosen = dict(zip(swept, values, strict=True))
             names = [configuration.name, *point_names(chosen)]
-            changed = fields
-            for name, value in chosen.items():
-                changed = with_field(changed, name, value)
-            said = f"{where} with {', '.join(names[1:])}" if chosen else where
+            changed, said = written, where
+            if chosen:
+                said = f"{where} with {', '.join(names[1:])}"
+                fields = written.fields
+                for name, value in chosen.items():
+                    fields = with_field(fields, name, value)
+                changed = written.changed(said, fields)
             config = self._config(changed, said, base)
             self._check_starts(config, said, opened)
             for factor in factors:
                 title = [*names, f"nodes x{factor:g}"] if len(factors) > 1 else names
                 yield _Point(", ".join(title), config, factor)
 
-    def _fields(self, configuration: Configuration, where: str) -> Mapping[Any, Any]:
-        given = configuration.kubelet_configuration
-        if isinstance(given, str):
-            try:
-                return read_fields(self._beside(given))
-            except ConfigError as error:
-                raise ConfigError(f"{where}: {error}") from None
-        return held_fields({} if given is UNSET else given, where)
+    def _written(self, configuration: Configuration, where: str) -> WrittenConfig:
+        given, folder = configuration.kubelet_configuration, configuration.config_dir
+        over = None if folder is UNSET else self._beside(folder)
+        try:
+            if isinstance(given, str):
+                return replace(read_config(self._beside(given), over), name=where)
+            held = held_config({} if given is UNSET else given, where)
+            return held if over is None else with_drop_ins(held, over)
+        except ConfigError as error:
+            at_fault = str(error)
+            raise ConfigError(
+                at_fault if at_fault.startswith(where) else f"{where}: {at_fault}"
+            ) from None
 
     def _base(
         self,
@@ -271,8 +280,8 @@ class _Loading:
                 )
         return told_by(None, min(captured, default=""))
 
-    def _config(self, fields: Mapping[Any, Any], where: str, base: NodeConfig) -> NodeConfig:
-        loaded = kubelet_config(fields, where, base)
+    def _config(self, written: WrittenConfig, where: str, base: NodeConfig) -> NodeConfig:
+        loaded = kubelet_config(written, base)
         config = loaded.config
         if config.kubelet_version_remark:
             self.notes.append(f"{where}: {config.kubelet_version_remark}")
