@@ -44,12 +44,13 @@ class ClusterRequest(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def plan_nodes(
+def plan_nodes(  # noqa: PLR0913 - what is planned, and how it is told
     nodes: tuple[str, ...],
     manifests: tuple[str, ...],
     options: Mapping[str, Any],
     *,
     as_json: bool,
+    each_pod: bool,
     style: Style,
 ) -> None:
     """Print the plan of these nodes."""
@@ -59,7 +60,7 @@ def plan_nodes(
     if as_json:
         print_json(document)
     else:
-        print_text(render_nodes(nodes_view(document, placed.plans), style))
+        print_text(render_nodes(nodes_view(document, placed.plans, each_pod=each_pod), style))
 
 
 def load_cluster(

@@ -55,6 +55,15 @@ def machine_option(command: F) -> F:
     )(command)
 
 
+def each_pod_option(command: F) -> F:
+    """The ``--each-pod`` option."""
+    return click.option(
+        "--each-pod",
+        is_flag=True,
+        help="A row for each pod, also where many replicas are alike.",
+    )(command)
+
+
 def color_option(command: F) -> F:
     """The ``--color/--no-color`` option."""
     return click.option(

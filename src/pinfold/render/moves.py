@@ -26,7 +26,8 @@ from pinfold.render.sides import SidesDrawing, side_lines
 from pinfold.render.svg import MARGIN, draw_facts, draw_legend, draw_title
 from pinfold.render.svg_canvas import Canvas, owner_look, wrap_text
 from pinfold.render.terminal import Line, Style, clean, print_lines, wrap
-from pinfold.render.text import legend_lines, note_lines, summary_lines, swatch, title_lines
+from pinfold.render.text import legend_lines, note_lines, summary_lines, title_lines
+from pinfold.render.text_map import swatch
 
 _LINE: Final = 19
 _SIDES: Final = ("before", "after")

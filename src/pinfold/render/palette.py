@@ -71,7 +71,7 @@ _LATIN: Final = "abcdefghjkmnpqrstuvwyzABCDEFGHJKLMNPQSTUVWYZ"
 _GREEK: Final = "αβγδεζηθλμξπσφψωΓΔΘΛΞΠΣΦΨΩ"
 _ASCII_MORE: Final = "%&$@+=!^"
 
-_SHADE: Final = 0.45
+_SHADE: Final = 0.4
 """How much of the way to white or black the colour of stripes is."""
 
 

@@ -121,7 +121,8 @@ class PlanView(Struct, frozen=True):
     whether anybody gives out CPUs here: where nobody does, no summary says who has which.
     ``isolated`` are CPUs that the kernel was booted to isolate, ``idle`` siblings that stay idle.
     All but ``resizes`` is as it is after them.  ``in_force`` is what is wished of the node besides,
-    ``quotas`` what is in use of those of the namespaces.
+    ``quotas`` what is in use of those of the namespaces.  ``each`` is whether every pod is told in
+    a row of its own, also of many replicas that are alike.
     """
 
     title: str
@@ -139,6 +140,7 @@ class PlanView(Struct, frozen=True):
     resizes: tuple[ResizeRow, ...] = ()
     in_force: tuple[str, ...] = ()
     quotas: tuple[str, ...] = ()
+    each: bool = False
 
     @property
     def exclusive(self) -> CPUSet:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import POOL, NodeMap, Owner
@@ -13,11 +16,11 @@ from pinfold.render.plan_view import (
     POD_POOL,
     ContainerRow,
     PlanView,
-    PodRow,
     headline,
     resizes_headline,
     summary_facts,
 )
+from pinfold.render.pods.pod_svg import GAP, PodTable
 from pinfold.render.svg_canvas import (
     Canvas,
     cell_look,
@@ -30,34 +33,101 @@ from pinfold.render.svg_map import POOL_MARK, MapDrawing
 
 MARGIN: Final = 28
 _LINE: Final = 19
-_COLUMN: Final = 460
+_ASPECT: Final = 1.4
+_WIDE: Final = 1250.0
+"""Wider pages are small in a document."""
+_WIDEST: Final = 2000.0
+_TOP: Final = 150.0
+"""About where the map begins."""
+_MOST_COLUMNS: Final = 4
+
+
+class _Page(Struct, frozen=True):
+    """How the parts of a plan are arranged: the pods beside the map or below it, in columns."""
+
+    drawing: MapDrawing
+    width: float
+    beside: bool = False
+    columns: int = 1
+
+    @property
+    def left(self) -> float:
+        """The width of what is not beside the map."""
+        return self.drawing.width if self.beside else self.width
 
 
 def render_plan_svg(view: PlanView) -> str:
     """The plan as an SVG document."""
-    drawing = MapDrawing(view.node_map)
-    width = drawing.width
+    table = PodTable(view) if view.pods else None
+    page = _arranged(view, table)
+    width = page.width
     canvas = Canvas()
     y = draw_title(canvas, view.title, view.subtitle, width)
     y = _draw_bar(canvas, view, y, width)
     y = draw_legend(canvas, [view.node_map], y, width)
-    drawing.draw(canvas, MARGIN, y)
-    y = draw_notes(canvas, view.node_map, y + drawing.height, width)
-    if view.numa:
-        y = draw_numa(canvas, view.numa, (MARGIN, y + 34, width)) - 24
-    if view.pods:
-        y = _draw_pods(canvas, view, y + 34, width)
-    if view.resizes:
-        y = _draw_resizes(canvas, view, y + 34, width) - 10
-    y = draw_facts(canvas, list(summary_facts(view)), y + 26, width)
-    y += 6 * bool(view.notes)
-    for note in view.notes:
-        for text in wrap_text(f"• {note}", 12, width):
-            canvas.text((MARGIN, y), text, 12, color="dim")
-            y += _LINE
+    page.drawing.draw(canvas, MARGIN, y)
+    y = max(_draw_parts(canvas, view, table, page, y))
     return canvas.document(
         width + 2 * MARGIN, y + MARGIN - 12, view.title, f"{headline(view)}. {_description(view)}"
     )
+
+
+def _arranged(view: PlanView, table: PodTable | None) -> _Page:
+    """The arrangement whose page is about one and a half times as wide as high, and full."""
+    natural = MapDrawing(view.node_map)
+    if table is None:
+        return _Page(natural, natural.width)
+    pages = [_Page(natural, natural.width)]
+    for columns in range(1, _MOST_COLUMNS + 1):
+        wanted = columns * (table.width + GAP) - GAP
+        beside = natural.width + GAP + wanted
+        pages.append(_Page(natural, beside, beside=True, columns=columns))
+        if wanted <= natural.width:
+            pages.append(_Page(natural, natural.width, columns=columns))
+        else:
+            drawing = MapDrawing(view.node_map, width=wanted)
+            pages.append(_Page(drawing, wanted, columns=columns))
+    narrow = [page for page in pages if page.width <= max(_WIDEST, natural.width)]
+    return min(narrow, key=lambda page: _cost(view, table, page))
+
+
+def _cost(view: PlanView, table: PodTable, page: _Page) -> float:
+    """How far a page is from what is good to look at; a wide one is small where it is shown."""
+    ends = _draw_parts(Canvas(), view, table, page, _TOP)
+    height = max(ends)
+    waste = 0.0
+    if page.beside:
+        shorter = page.left if ends[0] < ends[1] else page.width - page.left
+        waste = abs(ends[0] - ends[1]) * shorter / (page.width * height)
+    wide = max(page.width - _WIDE, 0) / _WIDE
+    return abs(math.log(page.width / height / _ASPECT)) + waste + wide
+
+
+def _draw_parts(
+    canvas: Canvas, view: PlanView, table: PodTable | None, page: _Page, y: float
+) -> tuple[float, float]:
+    """Draw all but the map, whose upper edge is at ``y``; returns the lower ends of both sides."""
+    left = page.left
+    below = draw_notes(canvas, view.node_map, y + page.drawing.height, left)
+    if view.numa:
+        below = draw_numa(canvas, view.numa, (MARGIN, below + 34, left)) - 24
+    x, top, width = (MARGIN + left + GAP, y + 12, page.width - left - GAP)
+    if not page.beside:
+        x, top, width = MARGIN, below + 34, left
+    end = top - 34
+    if table is not None:
+        end = table.draw(canvas, (x, top, width), page.columns)
+    if view.resizes:
+        end = _draw_resizes(canvas, view, (x, end + 34, width)) - 10
+    if not page.beside:
+        below = end
+    below = draw_facts(canvas, list(summary_facts(view)), below + 30, left)
+    below += 6 * bool(view.notes)
+    for note in view.notes:
+        for text in wrap_text(f"• {note}", 12, left):
+            canvas.text((MARGIN, below), text, 12, color="dim")
+            below += _LINE
+    return below, end
 
 
 def draw_title(canvas: Canvas, title: str, subtitle: str, width: float) -> float:
@@ -143,111 +213,24 @@ def draw_notes(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> flo
     return y
 
 
-def _draw_pods(canvas: Canvas, view: PlanView, y: float, width: float) -> float:
-    canvas.text((MARGIN, y), "Pods", 15, bold=True)
-    canvas.text((MARGIN + 48, y), headline(view), 13, color="dim")
-    y += 14
-    columns = min(max(int(width // _COLUMN), 1), 3) if len(view.pods) > 4 else 1
-    each = (width - 24 * (columns - 1)) / columns
-    heights = [_pod_height(pod, view.node_map, each) for pod in view.pods]
-    share = sum(heights) / columns
-    column, top, lowest = 0, y, y
-    for pod, height in zip(view.pods, heights, strict=True):
-        if column < columns - 1 and top + height / 2 > y + share and top > y:
-            column, top = column + 1, y
-        _draw_pod(canvas, pod, view.node_map, (MARGIN + column * (each + 24), top, each))
-        top += height
-        lowest = max(lowest, top)
-    return lowest
-
-
-def _pod_height(pod: PodRow, node_map: NodeMap, width: float) -> float:
-    return _draw_pod(Canvas(), pod, node_map, (0, 0, width))
-
-
-def _draw_pod(
-    canvas: Canvas, pod: PodRow, node_map: NodeMap, at: tuple[float, float, float]
-) -> float:
-    """Draw one pod; returns its height."""
-    x, top, width = at
-    y = top + 18
-    mark, color = ("✗", "bad") if pod.failed or not pod.admitted else ("✓", "good")
-    names = wrap_text(pod.full_name, 13.5, width - 20 - 90)
-    refusal = _refusal_lines(pod, width - 20) if pod.has_trouble else []
-    if refusal:
-        height = 18 + len(names) * _LINE + len(refusal) * 17 - 8
-        canvas.rect((x - 6, top + 2, width + 6, height), "badbg", radius=6)
-    canvas.text((x, y), mark, 13, color=color, bold=True)
-    canvas.text((x + width - 4, y), pod.qos, 11, color="dim", anchor="end")
-    for name in names:
-        canvas.text((x + 20, y), name, 13.5, bold=True)
-        y += _LINE
-    for text, is_reason in refusal:
-        color = "bad" if is_reason else "ink"
-        canvas.text((x + 20, y), text, 12.5 if is_reason else 12, color=color, bold=is_reason)
-        y += 17
-    for whole in () if pod.has_trouble else pod.whole:
-        for text in wrap_text(whole, 11.5, width - 20):
-            canvas.text((x + 20, y - 1), text, 11.5, color="dim")
-            y += 16
-    for container in () if pod.has_trouble else pod.containers:
-        y = _draw_container(canvas, container, node_map, (x + 20, y, width - 20))
-    return y - 6 - top
-
-
-def _refusal_lines(pod: PodRow, width: float) -> list[tuple[str, bool]]:
-    """Lines of the reason (``True``) and of the message."""
-    reason = wrap_text(pod.reason or "Rejected", 13, width)
-    message = wrap_text(pod.message, 12, width) if pod.message else []
-    return [*((text, True) for text in reason), *((text, False) for text in message)]
-
-
-def _draw_container(
-    canvas: Canvas, container: ContainerRow, node_map: NodeMap, at: tuple[float, float, float]
-) -> float:
-    """Draw one container in ``(x, baseline, width)``; returns the next baseline."""
+def _draw_resizes(canvas: Canvas, view: PlanView, at: tuple[float, float, float]) -> float:
+    """Draw the resizes in ``(x, baseline of the title, width)``; returns where to go on."""
     x, y, width = at
-    owner = node_map.owners.get(container.owner or "")
-    if owner is None:
-        look, symbol = cell_look(node_map, Cell(0, CellState.SHARED)), ""
-    else:
-        look, symbol = owner_look(owner), owner_symbol(owner.index)
-    canvas.cell((x, y - 11.5), 14, look, (container.name, symbol, ""))
-    name = f"{container.name} ({container.kind})" if container.kind else container.name
-    long = text_width(name, 12) + 12
-    names = wrap_text(name, 12, width / 2) if long > width / 2 else [name]
-    long = min(long, width / 2 + 12)
-    cpus = str(container.cpus) if owner else "shared pool"
-    cpus += f" {container.remark}" if container.remark else ""
-    texts = wrap_text(cpus, 12, width - 22 - long, mono=owner is not None)
-    for at_line in range(max(len(names), len(texts))):
-        if at_line < len(names):
-            canvas.text((x + 22, y), names[at_line], 12)
-        if at_line < len(texts):
-            color = "ink" if owner else "dim"
-            place = (x + 22 + long, y)
-            canvas.text(place, texts[at_line], 12, mono=owner is not None, color=color)
-        y += 17
-    for extra in container.extras:
-        for text in wrap_text(extra, 11.5, width - 22):
-            canvas.text((x + 22, y - 1), text, 11.5, color="dim")
-            y += 16
-    return y
-
-
-def _draw_resizes(canvas: Canvas, view: PlanView, y: float, width: float) -> float:
-    canvas.text((MARGIN, y), "Resizes", 15, bold=True)
-    canvas.text((MARGIN + 70, y), resizes_headline(view), 13, color="dim")
+    canvas.text((x, y), "Resizes", 15, bold=True)
+    for text in wrap_text(resizes_headline(view), 13, width - 70):
+        canvas.text((x + 70, y), text, 13, color="dim")
+        y += _LINE
+    y -= _LINE
     y += _LINE + 5
     for row in view.resizes:
         mark, color = ("✓", "good") if row.feasible else ("✗", "bad")
-        canvas.text((MARGIN, y), mark, 13, color=color, bold=True)
+        canvas.text((x, y), mark, 13, color=color, bold=True)
         for text in wrap_text(f"{row.name}: {row.change}", 13, width - 24):
-            canvas.text((MARGIN + 20, y), text, 13, bold=True)
+            canvas.text((x + 20, y), text, 13, bold=True)
             y += _LINE
         told = (row.outcome,) if row.feasible else (row.reason or "", row.message or "")
         owner = view.node_map.owners.get(row.owner or "")
-        left = MARGIN + 20.0
+        left = x + 20.0
         if row.feasible and owner is not None:
             texts = (row.name, owner_symbol(owner.index), "")
             canvas.cell((left, y - 11.5), 14, owner_look(owner), texts)

@@ -88,11 +88,14 @@ def _ems(char: str, narrow: float) -> float:
 
 
 def wrap_text(text: str, size: float, width: float, *, mono: bool = False) -> list[str]:
-    """Break ``text`` to about ``width`` pixels, at spaces, commas, slashes or dashes."""
+    """Break ``text`` to about ``width`` pixels, at spaces, commas, slashes or dashes.
+
+    In monospace are lists of CPUs, whose ranges are not broken.
+    """
     if text_width(text, size, mono=mono) <= width:
         return [text]
     columns = max(int(width / (size * (0.61 if mono else _LOWER))), 4)
-    return wrap(text, columns, after=",/-.")
+    return wrap(text, columns, after="," if mono else ",/-.")
 
 
 class Look(Struct, frozen=True):
@@ -174,7 +177,7 @@ class Canvas:
         if look.stripes:
             parts.append(
                 f'<path d="{_stripes(x, y, size, look.stripes)}" stroke="{look.shade}" '
-                f'stroke-width="{size * 0.13:.3g}"/>'
+                f'stroke-width="{size * 0.09:.3g}"/>'
             )
         for text, height, font, weight in (
             (top, base, ids, ' font-weight="600"'),

@@ -8,17 +8,15 @@ from typing import Final
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import NodeMap, Owner
 from pinfold.render.numa_panel import numa_lines
-from pinfold.render.palette import cell_paint, owner_paint, owner_symbol, state_symbol
+from pinfold.render.palette import cell_paint, state_symbol
 from pinfold.render.plan_view import (
-    ContainerRow,
     PlanView,
-    PodRow,
     ResizeRow,
-    headline,
     resizes_headline,
     state_counts,
     summary_facts,
 )
+from pinfold.render.pods.pod_text import pod_lines
 from pinfold.render.terminal import (
     Line,
     Span,
@@ -32,12 +30,7 @@ from pinfold.render.terminal import (
     print_lines,
     wrap,
 )
-from pinfold.render.text_map import map_lines
-
-_NARROW: Final = 64
-"""Below this width a pod's containers stand in lines of their own."""
-
-_TIED: Final = "\N{NO-BREAK SPACE}"
+from pinfold.render.text_map import map_lines, swatch
 
 _STACKED: Final = 40
 """Below this width values stand below their names."""
@@ -103,153 +96,6 @@ def packed_items(items: Iterable[Line], style: Style) -> Iterator[Line]:
         line = [*line, ("   ", ""), *item] if line else item
     if line:
         yield line
-
-
-def swatch(owner: Owner, style: Style) -> Span:
-    """An owner's symbol on its colour."""
-    symbol = owner_symbol(owner.index, ascii_only=style.ascii_only)
-    return f" {symbol} ", owner_paint(owner.painted)
-
-
-def pod_lines(view: PlanView, style: Style) -> Iterator[Line]:
-    """The pods in admission order: their CPUs, or why they were refused."""
-    head: Line = [("Pods", "bold"), (f"  {headline(view)}", "dim")]
-    yield head
-    if style.width < _NARROW:
-        for pod in view.pods:
-            yield from _narrow_pod(pod, view.node_map, style)
-        return
-    names = [[clean(part) for part in (pod.full_name, pod.qos)] for pod in view.pods]
-    containers = [clean(_container_name(c)) for pod in view.pods for c in pod.containers]
-    qos = max((cell_width(name[1]) for name in names), default=0)
-    room = style.width - 4 - qos - 2 - 2 - 24
-    longest = max((cell_width(name) for name in containers), default=0)
-    longest_pod = max(cell_width(name[0]) for name in names)
-    # What short names of pods leave is the containers'.
-    container = min(longest, max(room * 2 // 5, room - longest_pod, 8))
-    pod_width = min(longest_pod, max(room - container, 12))
-    columns = (pod_width, container, qos)
-    for pod in view.pods:
-        yield from _wide_pod(pod, view.node_map, style, columns)
-
-
-def _wide_pod(
-    pod: PodRow, node_map: NodeMap, style: Style, columns: tuple[int, int, int]
-) -> Iterator[Line]:
-    pod_width, container_width, qos_width = columns
-    # A long name runs on into the lines of its containers instead of being cut.
-    names = wrap(clean(pod.full_name), pod_width, after="/-.")
-    right: list[Line] = []
-    room = style.width - 2 - pod_width - 2
-    if pod.has_trouble:
-        right = _refusal(pod, room)
-    for whole in () if pod.has_trouble else pod.whole:
-        right.extend([(text, "dim")] for text in wrap(clean(whole), room, after=",/"))
-    for container in () if pod.has_trouble else pod.containers:
-        called = _container_names(container, container_width)
-        rest = room - container_width - qos_width - 4
-        cpus = list(_container_cpus(container, node_map, style, rest))
-        for at in range(max(len(called), len(cpus))):
-            head: Line = [
-                (pad(called[at] if at < len(called) else "", container_width), ""),
-                ("  ", ""),
-                (pad("" if at else clean(pod.qos), qos_width), "dim"),
-                ("  ", ""),
-            ]
-            right.append([*head, *(cpus[at] if at < len(cpus) else ())])
-        right.extend(_extra_lines(container, container_width + 2, room))
-    if not right:
-        right = [[("no containers", "dim")]]
-    for at in range(max(len(names), len(right))):
-        name = pad(names[at] if at < len(names) else "", pod_width)
-        mark = _mark(pod) if at == 0 else (" ", "")
-        tail = right[at] if at < len(right) else []
-        yield [mark, (" ", ""), (name, "bad" if pod.has_trouble else ""), ("  ", ""), *tail]
-
-
-def _narrow_pod(pod: PodRow, node_map: NodeMap, style: Style) -> Iterator[Line]:
-    room = style.width - 2
-    for at, text in enumerate(wrap(clean(pod.full_name), room, after="/-.")):
-        mark = _mark(pod) if at == 0 else (" ", "")
-        yield [mark, (" ", ""), (text, "bad" if pod.has_trouble else "bold")]
-    if pod.has_trouble:
-        for line in _refusal(pod, room):
-            yield [("  ", ""), *line]
-        return
-    for whole in pod.whole:
-        for text in wrap(clean(whole), room, after=",/"):
-            yield [("  ", ""), (text, "dim")]
-    for container in pod.containers:
-        *called, last = _container_names(container, room)
-        for text in called:
-            yield [("  ", ""), (text, "")]
-        qos = clean(pod.qos)
-        if cell_width(last) + 2 + cell_width(qos) <= room:
-            yield [("  ", ""), (last, ""), (f"  {qos}", "dim")]
-        else:
-            yield [("  ", ""), (last, "")]
-            yield [("    ", ""), (qos, "dim")]
-        for line in _container_cpus(container, node_map, style, room - 2):
-            yield [("    ", ""), *line]
-        yield from _extra_lines(container, 4, style.width)
-
-
-def _extra_lines(container: ContainerRow, left: int, width: int) -> Iterator[Line]:
-    """What it has beside CPUs, ``left`` columns from the edge."""
-    for extra in container.extras:
-        for text in wrap(clean(extra), width - left, after=",/"):
-            yield [(" " * left, ""), (text, "dim")]
-
-
-def _mark(pod: PodRow) -> Span:
-    return ("✗", "bad") if pod.failed or not pod.admitted else ("✓", "good")
-
-
-def _refusal(pod: PodRow, room: int) -> list[Line]:
-    lines: list[Line] = [[(text, "bad")] for text in wrap(clean(pod.reason or "Rejected"), room)]
-    message = wrap(clean(pod.message), room, after="/") if pod.message else []
-    lines.extend([(text, "")] for text in message)
-    return lines
-
-
-def _container_name(container: ContainerRow) -> str:
-    return f"{container.name} ({container.kind})" if container.kind else container.name
-
-
-def _container_names(container: ContainerRow, width: int) -> list[str]:
-    """The name and how it is doing in lines: ``exit 12`` stays together."""
-    kind = clean(container.kind).replace(" ", _TIED).replace(f",{_TIED}", ", ")
-    whole = clean(container.name) + (f" ({kind})" if kind else "")
-    return [text.replace(_TIED, " ") for text in wrap(whole, width)]
-
-
-def _container_cpus(
-    container: ContainerRow, node_map: NodeMap, style: Style, room: int
-) -> Iterator[Line]:
-    owner = node_map.owners.get(container.owner or "")
-    if owner is None:
-        symbol = state_symbol(CellState.SHARED, ascii_only=style.ascii_only)
-        yield [
-            (f" {symbol} ", cell_paint(node_map, Cell(0, CellState.SHARED))),
-            (" shared pool", "dim"),
-        ]
-        return
-    count = len(container.cpus)
-    remark = f"{count} CPU{'s' * (count != 1)}" + (
-        f", {container.remark}" if container.remark else ""
-    )
-    texts, fits = wrap(str(container.cpus), room - 4, after=","), True
-    for at, text in enumerate(texts):
-        mark: Span = swatch(owner, style) if at == 0 else ("   ", "")
-        line: Line = [mark, (f" {text}", "")]
-        fits = line_width(line) + 2 + len(remark) <= room
-        if at == len(texts) - 1 and fits:
-            line.append((f"  {remark}", "dim"))
-        yield line
-    if container.remark and not fits:
-        # With whom these are shared is not left out as a count is.
-        for text in wrap(container.remark, room - 4):
-            yield [("    ", ""), (text, "dim")]
 
 
 def _resize_lines(view: PlanView, style: Style) -> Iterator[Line]:

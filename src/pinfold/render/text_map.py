@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from pinfold.core.values.cpuset import mask_ranges
 from pinfold.render.boxes import Box, Cell, Core, cores_per_row, shapes
-from pinfold.render.node_map import NodeMap
-from pinfold.render.palette import Paint, cell_paint, cell_symbol
-from pinfold.render.terminal import Line, Style, cell_width, clean, clip, pad_line, wrap
+from pinfold.render.node_map import NodeMap, Owner
+from pinfold.render.palette import Paint, cell_paint, cell_symbol, owner_paint, owner_symbol
+from pinfold.render.terminal import Line, Span, Style, cell_width, clean, clip, pad_line, wrap
 
 _ROOMY_LINES: Final = 24
 _MAP_LINES: Final = 40
@@ -278,6 +278,12 @@ class _Drawing:
     def paint(self, cell: Cell) -> str | Paint:
         """The cell's style."""
         return cell_paint(self.map, cell)
+
+
+def swatch(owner: Owner, style: Style) -> Span:
+    """An owner's symbol on its colour."""
+    symbol = owner_symbol(owner.index, ascii_only=style.ascii_only)
+    return f" {symbol} ", owner_paint(owner.painted)
 
 
 def short_range(mask: int) -> str:

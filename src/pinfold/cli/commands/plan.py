@@ -16,6 +16,7 @@ from pinfold.cli.node import Request, load_request, placed_pods
 from pinfold.cli.node_options import manifest_arguments, node_options, resize_option, version_option
 from pinfold.cli.output import (
     color_option,
+    each_pod_option,
     input_errors,
     output_option,
     print_json,
@@ -120,6 +121,7 @@ class Other(Struct, frozen=True):
 )
 @claim_options
 @output_option("text", "json", "svg")
+@each_pod_option
 @color_option
 def plan(  # noqa: PLR0913, PLR0917 - click
     manifests: tuple[str, ...],
@@ -130,6 +132,8 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     nodes: tuple[str, ...],
     output: str,
     color: bool | None,  # noqa: FBT001 - click
+    *,
+    each_pod: bool,
     **node: Any,  # noqa: ANN401 - the node options
 ) -> None:
     """Place the pods of MANIFEST... on a machine as its kubelet would.
@@ -145,7 +149,8 @@ def plan(  # noqa: PLR0913, PLR0917 - click
             )
         from pinfold.cli.nodes import plan_nodes  # noqa: PLC0415 - 3 ms
 
-        plan_nodes(nodes, manifests, node, as_json=output == "json", style=style(color))
+        as_json = output == "json"
+        plan_nodes(nodes, manifests, node, as_json=as_json, each_pod=each_pod, style=style(color))
         return
     request = load_request(manifests, node, as_kubelet=other.version is not None)
     said = filter(None, (request.planner.node.smt_remark,))
@@ -158,7 +163,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     if output == "json":
         print_json(document)
     else:
-        view = plan_view(document, planned_on(placed))
+        view = replace(plan_view(document, planned_on(placed)), each=each_pod)
         if output == "svg":
             print_text(render_plan_svg(view))
         else:

@@ -6,9 +6,10 @@ import sys
 import time
 
 import click
+from msgspec.structs import replace
 
 from pinfold.cli.client import Client, socket_option
-from pinfold.cli.output import color_option, output_option, print_json, print_text
+from pinfold.cli.output import color_option, each_pod_option, output_option, print_json, print_text
 from pinfold.cli.terminal import style
 from pinfold.cli.views.status import status_view
 from pinfold.documents.node import Node
@@ -25,13 +26,15 @@ from pinfold.render.text import render_plan
     help="Say no more than whether the agent is at work, in one line; exit status 1 if it is not.",
 )
 @output_option("text", "json", "svg")
+@each_pod_option
 @color_option
-def status(
+def status(  # noqa: PLR0913 - the options, one each
     *,
     socket: str,
     watch: bool,
     ready: bool,
     output: str,
+    each_pod: bool,
     color: bool | None,
 ) -> None:
     """Show who owns which CPU, and how the pods are."""
@@ -43,11 +46,11 @@ def status(
         click.echo("ready")
         return
     if not watch:
-        _print(client, output, color=color)
+        _print(client, output, each_pod=each_pod, color=color)
         return
     try:
         while True:
-            text = _text(client, output, color=color)
+            text = _text(client, output, each_pod=each_pod, color=color)
             if sys.stdout.isatty():
                 # Home, the new text with each line's rest cleared, then everything below cleared.
                 text = "\033[H" + text.replace("\n", "\033[K\n") + "\033[J"
@@ -58,16 +61,17 @@ def status(
         click.echo()
 
 
-def _print(client: Client, output: str, *, color: bool | None) -> None:
+def _print(client: Client, output: str, *, each_pod: bool, color: bool | None) -> None:
     if output == "json":
         print_json(client.get("/v1/status"))
     else:
-        print_text(_text(client, output, color=color))
+        print_text(_text(client, output, each_pod=each_pod, color=color))
 
 
-def _text(client: Client, output: str, *, color: bool | None) -> str:
+def _text(client: Client, output: str, *, each_pod: bool, color: bool | None) -> str:
     status = client.read("/v1/status", Status)
     view = status_view(status, client.get("/v1/machine"), client.read("/v1/node", Node))
+    view = replace(view, each=each_pod)
     if output == "svg":
         from pinfold.render.svg import render_plan_svg  # noqa: PLC0415 - 0.5 ms
 

@@ -16,13 +16,16 @@ from pinfold.render.nodes import NodesView, PlacedRow
 _SHOWN: Final = 3
 
 
-def nodes_view(document: ClusterPlan, plans: Mapping[str, Plan]) -> NodesView:
+def nodes_view(
+    document: ClusterPlan, plans: Mapping[str, Plan], *, each_pod: bool = False
+) -> NodesView:
     """A plan of several nodes: those that have pods are drawn."""
     drawn = [
         replace(
             plan_view(one.plan, planned_on(plans[one.name])),
             title=f"{one.name} · {one.plan.machine.name}",
             notes=(),
+            each=each_pod,
         )
         for one in document.nodes
         if one.plan.pods
