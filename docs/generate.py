@@ -71,6 +71,8 @@ Here Pinfold differs on purpose, in `plan` as in an agent unless said otherwise.
   scheduler before it and refuses them: `OutOfexample.com/gpu`.
 - **Wishes to run near a device** (`near.pinfold.dev/...`). An agent heeds them, a kubelet does not
   know them, and a plan gives the kubelet's answer.
+- **Reserved CPUs and `kubeReserved`.** Where the section `pinfold` says so, they
+  [add up](differences-by-example.md#reserved-cpus-and-kubereserved).
 - **More than 20 NUMA nodes.** The kubelet tries all combinations of them for CPUs and devices
   under a topology manager policy, and for memory under `memoryManagerPolicy: Static`; it does not
   finish. Pinfold refuses such a configuration, and the pods that ask for devices if a plugin

@@ -154,6 +154,18 @@ def test_defaults(load: Load) -> None:
     assert NodeConfig().eviction_hard == DEFAULT_EVICTION_HARD
 
 
+def test_the_reconcile_period_is_else_that_of_node_status(load: Load) -> None:
+    status = HEADER + "nodeStatusUpdateFrequency: 3s\n"
+    assert load(status).config.cpu_manager_reconcile_period == 3
+    assert load(status + "cpuManagerReconcilePeriod: 0s\n").config == load(status).config
+    own = status + "cpuManagerReconcilePeriod: 7s\n"
+    assert load(own).config.cpu_manager_reconcile_period == 7
+    zero = HEADER + "nodeStatusUpdateFrequency: 0s\n"
+    assert load(zero).config.cpu_manager_reconcile_period == 10
+    with pytest.raises(ConfigError, match=r"kubelet.yaml: nodeStatusUpdateFrequency: time: "):
+        load(HEADER + "nodeStatusUpdateFrequency: often\n")
+
+
 def test_eviction_defaults_are_replaced_or_merged(load: Load) -> None:
     text = HEADER + "evictionHard: {memory.available: 1Gi}\n"
     assert load(text).config.eviction_hard == {"memory.available": "1Gi"}

@@ -138,3 +138,10 @@ def test_what_every_setting_may_be_is_said_in_words(load: Load) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("", 0), ("scaleDownGracePeriod: 10s", 10)])
 def test_how_long_applications_are_told_is_read(load: Load, text: str, seconds: float) -> None:
     assert load(f"{OWN}pinfold: {{{text}}}\n").config.scale_down_grace_period == seconds
+
+
+def test_reserved_cpus_may_add_up(load: Load) -> None:
+    assert not load(f"{OWN}pinfold: {{}}\n").config.reserved_cpus_add_up
+    assert load(f"{OWN}pinfold: {{reservedCPUsAddUp: true}}\n").config.reserved_cpus_add_up
+    with pytest.raises(ConfigError, match="reservedCPUsAddUp: must be true or false"):
+        load(f"{OWN}pinfold: {{reservedCPUsAddUp: 1}}\n")

@@ -115,18 +115,27 @@ def _loaded(path: str, fields: Mapping[Any, Any], base: NodeConfig | None) -> Lo
         changes["root_load_balance"] = section.cgroups.root_load_balance
         changes["owner_offline"] = section.cgroups.owner_offline
         changes["confine_system"] = section.cgroups.confine_system
+        changes["reserved_cpus_add_up"] = section.rules.reserved_cpus_add_up
     version = base.kubelet_version
     known = _known(version)
-    for name, value in fields.items():
-        setting = known.get(name)
-        if setting is None or value is None or setting.is_unset(value):
-            continue
+
+    def read(setting: Setting, name: str) -> None:
+        value = fields.get(name)
+        if value is None or setting.is_unset(value):
+            return
         try:
             parsed = setting.reader(own=section is not None)(value)
         except SettingError as error:
             raise ConfigError(f"{path}: {name}: {error}") from None
         if not setting.is_unset(parsed):
             changes[setting.attribute] = parsed
+
+    for name in fields:
+        if name in known:
+            read(known[name], name)
+    for setting in known.values():
+        if setting.else_field and setting.attribute not in changes:
+            read(setting, setting.else_field)
     if fields.get("mergeDefaultEvictionSettings") is True and "eviction_hard" in changes:
         changes["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **changes["eviction_hard"]}
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from pinfold.config.values import AGENT_SECTION, ConfigError
 from pinfold.core.kubelet.own_policies import OwnPolicies
@@ -178,6 +178,9 @@ class RulesSettings(_Group, frozen=True, kw_only=True):
     """The kubelet as which is decided; None: the one that is there with ``nri``, where the API
     server tells its version; else the one with which the record was begun, which is the newest
     recorded one at the agent's first start."""
+    reserved_cpus_add_up: bool = field(default=False, name="reservedCPUsAddUp")
+    """Whether the cpu of ``kubeReserved`` is withheld from pods beside ``reservedSystemCPUs``,
+    which outranks it otherwise, as with a kubelet."""
 
 
 class KubeletSettings(_Group, frozen=True, kw_only=True):

@@ -69,6 +69,8 @@ class Setting(Struct, frozen=True):
     unset: str | float | None = None
     parse_own: Callable[[Any], Any] | None = None
     """How a file with a section ``pinfold`` is read, where that makes a difference."""
+    else_field: str = ""
+    """The field whose value it has where it is not set itself."""
     known_with: VersionRule | None = None
     """The rule that a kubelet goes by which knows the field; None: every one knows it."""
 
@@ -113,9 +115,10 @@ SETTINGS: Final = (
         "cpu_manager_reconcile_period",
         "--cpu-manager-reconcile-period",
         duration,
-        "How often the CPU manager puts right what drifted.",
+        "How often the CPU manager puts right what drifted; not set, as nodeStatusUpdateFrequency.",
         default="10s",
         unset=0.0,
+        else_field="nodeStatusUpdateFrequency",
     ),
     Setting(
         "reservedSystemCPUs",

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.eviction import SIGNALS, EvictionError, parse_thresholds
 from pinfold.core.kubelet.node_allocatable import (
@@ -72,6 +73,21 @@ def test_reserved_cpus_outrank_both_reservations() -> None:
     )
     assert texts(reservation(config)) == {"cpu": "2"}
     assert reserved_cpu_count(config) == 2
+
+
+def test_reserved_cpus_add_up_as_the_document_says_that_proposed_them() -> None:
+    config = NodeConfig(
+        kube_reserved=parse_reserved({"cpu": "500m"}),
+        system_reserved=parse_reserved({"cpu": "3"}),
+        reserved_system_cpus=CPUSet([1, 9]),
+    )
+    machine = MachineCapacity(cpus=16, memory_bytes=16 * GIB, hugepages={})
+    assert texts(node_allocatable(machine, config))["cpu"] == "14"
+    added = replace(config, reserved_cpus_add_up=True)
+    # 16X1000m - len(1,9)X1000m - 500m
+    assert node_allocatable(machine, added)["cpu"].milli_value() == 13_500
+    # Those that are named are the ones that are never exclusive.
+    assert reserved_cpu_count(added) == reserved_cpu_count(config) == 2
 
 
 @pytest.mark.parametrize(

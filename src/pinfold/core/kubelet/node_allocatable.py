@@ -76,11 +76,16 @@ def parse_reserved(reserved: Mapping[str, str]) -> Resources:
 
 
 def reservation(config: NodeConfig) -> dict[str, Quantity]:
-    """SystemReserved plus kubeReserved, after ``reservedSystemCPUs`` has had its say."""
+    """SystemReserved plus kubeReserved, after ``reservedSystemCPUs`` has had its say.
+
+    It takes the place of both cpu reservations, as with a kubelet, or of that of the system alone
+    (``reserved_cpus_add_up``), as the document says that proposed it.
+    """
     total = dict(config.system_reserved)
     kube = dict(config.kube_reserved)
     if config.reserved_system_cpus:
-        kube.pop(CPU, None)
+        if not config.reserved_cpus_add_up:
+            kube.pop(CPU, None)
         total[CPU] = Quantity(len(config.reserved_system_cpus))
     for name, quantity in kube.items():
         total[name] = total[name] + quantity if name in total else quantity
@@ -90,9 +95,13 @@ def reservation(config: NodeConfig) -> dict[str, Quantity]:
 def reserved_cpu_count(config: NodeConfig) -> int:
     """The whole CPUs that the static policy reserves: the ceiling of the cpu reservation.
 
+    Where they are named, what is withheld besides is of the shared pool, and no more CPUs are.
+
     Raises:
         AllocatableError: no cpu is reserved; the message is the kubelet's.
     """
+    if config.reserved_system_cpus:
+        return len(config.reserved_system_cpus)
     reserved = reservation(config).get(CPU)
     if reserved is None:
         raise AllocatableError(

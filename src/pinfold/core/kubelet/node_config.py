@@ -69,6 +69,8 @@ class NodeConfig(Struct, frozen=True):
     root_load_balance: bool = True
     owner_offline: str = "share"
     confine_system: bool = False
+    reserved_cpus_add_up: bool = False
+    """Whether the cpu of ``kube_reserved`` counts beside ``reserved_system_cpus``."""
     kubelet_version: KubeletVersion = DEFAULT_VERSION
     """Whose rules hold: those of the kubelet that is configured so."""
     kubelet_version_from: VersionSource = VersionSource.DEFAULT
