@@ -81,13 +81,14 @@ def test_nodes_are_named_by_their_manifests(write: Any) -> None:
 def test_allocatable_of_a_node_is_what_the_scheduler_heeds(write: Any) -> None:
     small = {**node("n1"), "status": {"allocatable": {"cpu": "3", "example.com/x": "1"}}}
     file = write(small, pod("a"), pod("b"))
-    document = told(plan("--node", "n1=1s4c2t", file, "-o", "json"))
+    # A pattern stands for several nodes, however many there are.
+    document = told(plan("--node", "n*=1s4c2t", file, "-o", "json"))
     assert [one.node for one in document.pods] == ["n1", None]
 
 
 def test_compute_resources_of_other_nodes_are_told() -> None:
     files = str(ROOT / "examples" / "nodes")
-    result = plan("--node", "gpu-1=1s4c2t", files)
+    result = plan("--node", "gpu-1=1s4c2t", "--node", "cpu-1=1s4c2t", files)
     assert result.exit_code == 0
     told = " ".join(result.output.split())
     assert "ComputeResource gpu-2-p100 is of node gpu-2, which is not among the nodes" in told
@@ -96,13 +97,13 @@ def test_compute_resources_of_other_nodes_are_told() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--node", "=1s4c2t"], "write NAME=MACHINE"),
-        (["--node", "a="], "write NAME=MACHINE"),
+        (["--node", "=1s4c2t"], "write NAME, or NAME=MACHINE"),
+        (["--node", "a="], "write NAME, or NAME=MACHINE"),
         (["--node", "a=1s4c2t", "--node", "a=1s4c2t"], "is there twice"),
         (["--node", "x*=1s4c2t"], "no Node among the manifests is called so"),
         (["--node", "a=nonsense"], "nonsense"),
-        (["--node", "a=1s4c2t", "--resize", "pod/a=3"], "--node goes with none of"),
-        (["--node", "a=1s4c2t", "-o", "svg"], "--node goes with none of"),
+        (["--node", "a=1s4c2t", "--node", "b", "--resize", "pod/a=3"], "go with none of"),
+        (["--node", "a=1s4c2t", "--node", "b", "-o", "svg"], "go with none of"),
     ],
 )
 def test_what_is_no_node_is_named(write: Any, words: list[str], problem: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold import CPUSet, NodeConfig, parse_short_form
 from pinfold.adapters.kubernetes.manifests import Manifests, read_manifests
@@ -75,8 +76,8 @@ def test_what_its_node_rejects_stays_bound_there() -> None:
 
 
 def test_the_node_that_a_pod_names_is_asked_alone() -> None:
-    asked = {f"default/p{n}": Scheduling(node_name=name) for n, name in enumerate("bbx")}
-    plan = Cluster(of("a", "b"), scheduling=asked).plan(pod(f"p{n}", 6) for n in range(3))
+    asked = [replace(pod(f"p{n}", 6), node_name=name) for n, name in enumerate("bbx")]
+    plan = Cluster(of("a", "b")).plan(asked)
     assert [(o.node, o.reason) for o in plan.outcomes[:2]] == [
         ("b", None),
         ("b", "UnexpectedAdmissionError"),

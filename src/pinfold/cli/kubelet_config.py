@@ -89,8 +89,15 @@ class ConfigSource(Struct, frozen=True):
         return source, tuple(f"featureGates: {text}" for text in refused.values())
 
 
-def meant_node(nodes: Iterable[NodeObject], machine: str) -> NodeObject | None:
-    """The Node that a plan of one machine is about: that of its name, or the only one."""
+def meant_node(
+    nodes: Iterable[NodeObject], name: str, *, is_asked: bool = False
+) -> NodeObject | None:
+    """The Node that a plan of one machine is about: that of its name, or the only one.
+
+    Where somebody asks for a node, it is none but the one of that name.
+    """
     every = tuple(nodes)
-    named = [one for one in every if one.name == machine]
-    return named[0] if named else every[0] if len(every) == 1 else None
+    named = [one for one in every if one.name == name]
+    if named:
+        return named[0]
+    return every[0] if len(every) == 1 and not is_asked else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import click
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
@@ -12,6 +13,7 @@ from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.kubelet_config import ConfigSource, meant_node
+from pinfold.cli.named_node import NamedNode, one_node, pods_of
 from pinfold.cli.output import input_errors
 from pinfold.config.kubelet import told_by
 from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
@@ -20,10 +22,12 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.kubelet.versions import VersionSource
 from pinfold.core.machine.kernel import Kernel
+from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.machine_facts import facts_of
+from pinfold.planning.nodes.devices import node_devices
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.quotas import PlannedQuotas
 from pinfold.planning.resource_notes import class_notes
@@ -52,37 +56,49 @@ def load_request(
 
     ``as_kubelet`` is that of :class:`~pinfold.planning.planner.Planner`.
     """
-    source = ConfigSource.of(options)
+    source, node = ConfigSource.of(options), one_node(options)
+    described = options.get("machine") if node is None else node.machine or options.get("machine")
     with input_errors(MachineError, ManifestError):
-        machine = open_machine(options.get("machine"))
+        machine = open_machine(described)
         devices, device_notes = load_devices(options.get("devices"), machine)
         claims = claim_rules(options)
         read = read_manifests(manifests, own=source.has_section, claims=claims)
-        facts = facts_of(options.get("machine"))
-        told = told_by(meant_node(read.nodes, machine.name), facts.kubelet_version)
+        pods, said = pods_of(node, read.pods, (one.name for one in read.nodes))
+        if node is None:
+            # Whoever has forgotten --node is told before a long plan is.
+            for note in said:
+                click.echo(f"note: {note}", err=True)
+        name = machine.name if node is None else node.name
+        if node is not None and read.compute_resources:
+            view = kubelet_view(machine)
+            devices = node_devices(name, devices or {}, read.compute_resources, view)
+        facts = facts_of(described)
+        of_node = meant_node(read.nodes, name, is_asked=node is not None)
+        told = told_by(of_node, facts.kubelet_version)
         config, notes = source.config(told)
         with input_errors(NodeError, prefix=source.prefix):
             planner = Planner(
                 machine,
                 config,
                 devices=devices,
-                classes=DeviceClasses.on_node(read.classes, read.compute_resources, machine.name),
+                classes=DeviceClasses.on_node(read.classes, read.compute_resources, name),
                 kernel=Kernel() if config.own is None else facts.kernel,
                 quotas=PlannedQuotas.of(
                     read.quotas, read.counted, read.claims, read.templates, claims.capacity
                 ),
                 as_kubelet=as_kubelet,
             )
-    notes = (*notes, *device_notes, *read.notes, *_class_notes(planner, read.pods))
+    notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, pods))
     if read.nodes:
-        notes = (*notes, _left_out(read.nodes, config))
-    return Request(planner, read.pods, notes, source, told)
+        notes = (*notes, _left_out(read.nodes, config, node))
+    return Request(planner, pods, notes, source, told)
 
 
-def _left_out(nodes: Sequence[NodeObject], config: NodeConfig) -> str:
+def _left_out(nodes: Sequence[NodeObject], config: NodeConfig, node: NamedNode | None) -> str:
     many = f"{len(nodes)} Node{'s' * (len(nodes) != 1)}"
     but = " but for its kubelet's version" * (config.kubelet_version_from is VersionSource.NODE)
-    return f"{many}: left out{but} without plan --node"
+    several = "plan --node" if node is None else "several --node"
+    return f"{many}: left out{but} without {several}"
 
 
 def _class_notes(planner: Planner, pods: tuple[Pod, ...]) -> tuple[str, ...]:

@@ -56,8 +56,19 @@ config_dir_option = click.option(
 )
 
 
+node_option = click.option(
+    "--node",
+    "node",
+    metavar="NAME[=MACHINE]",
+    multiple=True,
+    help="The node: of pods with a spec.nodeName only its own are planned, on MACHINE or on "
+    "--machine. In plan also several nodes, or a pattern of Nodes among the manifests such as "
+    "'gpu-*': a scheduler places the pods on them then.",
+)
+
+
 def node_options(command: F) -> F:
-    """``--machine``, ``--devices``, ``--kubelet-config``, drop-ins, and the flags that win."""
+    """``--node``, its machine, devices and configuration, and the flags that win over it."""
     for setting in reversed(SETTINGS):
         if setting.option is not None:
             command = click.option(
@@ -79,4 +90,4 @@ def node_options(command: F) -> F:
         metavar="FILE",
         help="A KubeletConfiguration file; the flags below win over it.",
     )(command)
-    return machine_option(kubelet_version_option(command))
+    return machine_option(node_option(kubelet_version_option(command)))

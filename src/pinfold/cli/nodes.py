@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.kubelet_config import ConfigSource
+from pinfold.cli.named_node import NamedNode, named_nodes
 from pinfold.cli.node import load_devices
 from pinfold.cli.output import InputError, input_errors, print_json, print_text
 from pinfold.cli.views.nodes import nodes_view
@@ -33,8 +34,6 @@ from pinfold.planning.quotas import PlannedQuotas
 from pinfold.render.nodes import render_nodes
 from pinfold.render.terminal import Style
 
-_PATTERN: Final = frozenset("*?[")
-
 
 class ClusterRequest(Struct, frozen=True):
     """What was asked: nodes to plan on, the pods, and notes on what was passed over."""
@@ -44,8 +43,7 @@ class ClusterRequest(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def plan_nodes(  # noqa: PLR0913 - what is planned, and how it is told
-    nodes: tuple[str, ...],
+def plan_nodes(
     manifests: tuple[str, ...],
     options: Mapping[str, Any],
     *,
@@ -54,7 +52,7 @@ def plan_nodes(  # noqa: PLR0913 - what is planned, and how it is told
     style: Style,
 ) -> None:
     """Print the plan of these nodes."""
-    request = load_cluster(nodes, manifests, options)
+    request = load_cluster(manifests, options)
     placed = request.cluster.plan(request.pods)
     document = nodes_document(placed, request.notes)
     if as_json:
@@ -63,9 +61,7 @@ def plan_nodes(  # noqa: PLR0913 - what is planned, and how it is told
         print_text(render_nodes(nodes_view(document, placed.plans, each_pod=each_pod), style))
 
 
-def load_cluster(
-    nodes: tuple[str, ...], manifests: tuple[str, ...], options: Mapping[str, Any]
-) -> ClusterRequest:
+def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> ClusterRequest:
     """Read machines, configuration and manifests; exits with one clear line if they are bad."""
     source = ConfigSource.of(options)
     claims = claim_rules(options)
@@ -74,7 +70,7 @@ def load_cluster(
         input_errors(NodeError, prefix=source.prefix),
     ):
         read = read_manifests(manifests, own=source.has_section, claims=claims)
-        machines = _machines(nodes, read.nodes, options.get("machine"))
+        machines = _machines(named_nodes(options), read.nodes, options.get("machine"))
         making = _Making(source, read, options.get("devices"))
         made = tuple(making.node(name, machine) for name, machine in machines.items())
     resources = [one for one in read.compute_resources if not one.node_name]
@@ -91,17 +87,14 @@ def load_cluster(
 
 
 def _machines(
-    nodes: tuple[str, ...], objects: Iterable[NodeObject], usual: str | None
+    nodes: tuple[NamedNode, ...], objects: Iterable[NodeObject], usual: str | None
 ) -> dict[str, str | None]:
     """Each node with its machine, as ``--machine`` takes it; one by its name goes before any."""
     found: dict[str, str | None] = {}
     patterns: list[tuple[str, str | None]] = []
-    for text in nodes:
-        name, equals, said = text.partition("=")
-        if not name or (equals and not said):
-            raise InputError(f"--node {text}: write NAME=MACHINE, such as node-1=2s8c2t")
-        machine = said or usual
-        if not _PATTERN.isdisjoint(name):
+    for one in nodes:
+        name, machine = one.name, one.machine or usual
+        if one.is_pattern:
             patterns.append((name, machine))
         elif name in found:
             raise InputError(f"--node {name}: is there twice")

@@ -372,5 +372,8 @@ def _with_resize(
 
 
 def admission_order(pods: Iterable[Pod]) -> list[Pod]:
-    """The order in which a kubelet that starts admits pods: by creation, else as given."""
-    return sorted(pods, key=lambda pod: pod.creation_timestamp or "")
+    """The order in which a kubelet that starts admits pods: by creation, else as given.
+
+    Those that are bound to no node yet come to it after those that are.
+    """
+    return sorted(pods, key=lambda pod: (not pod.node_name, pod.creation_timestamp or ""))

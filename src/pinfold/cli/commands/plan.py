@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pinfold.admission.model import NodeError
 from pinfold.cli.claim_options import claim_options
 from pinfold.cli.kubelet_config import ConfigSource
+from pinfold.cli.named_node import is_one_node
 from pinfold.cli.node import Request, load_request, placed_pods
 from pinfold.cli.node_options import manifest_arguments, node_options, resize_option, version_option
 from pinfold.cli.output import (
@@ -111,14 +112,6 @@ class Other(Struct, frozen=True):
     "Plan the same pods under the kubelet of this version too, and show what changes.",
 )
 @resize_option
-@click.option(
-    "--node",
-    "nodes",
-    metavar="NAME=MACHINE",
-    multiple=True,
-    help="Plan on several nodes, each with a machine as --machine takes it (that of --machine "
-    "without one); NAME may be a pattern of Nodes among the manifests, such as 'gpu-*'.",
-)
 @claim_options
 @output_option("text", "json", "svg")
 @each_pod_option
@@ -129,7 +122,6 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     compare_config_dir: str | None,
     compare_kubelet_version: NamedVersion | None,
     resizes: tuple[str, ...],
-    nodes: tuple[str, ...],
     output: str,
     color: bool | None,  # noqa: FBT001 - click
     *,
@@ -141,16 +133,16 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     MANIFEST is a file, a folder of files, or - for standard input.
     """
     other = Other(compare, compare_config_dir, compare_kubelet_version)
-    if nodes:
+    if not is_one_node(node):
         if other.is_asked or resizes or output == "svg":
             raise click.UsageError(
-                "--node goes with none of --compare, --compare-config-dir, "
+                "several --node go with none of --compare, --compare-config-dir, "
                 "--compare-kubelet-version, --resize and -o svg"
             )
         from pinfold.cli.nodes import plan_nodes  # noqa: PLC0415 - 3 ms
 
         as_json = output == "json"
-        plan_nodes(nodes, manifests, node, as_json=as_json, each_pod=each_pod, style=style(color))
+        plan_nodes(manifests, node, as_json=as_json, each_pod=each_pod, style=style(color))
         return
     request = load_request(manifests, node, as_kubelet=other.version is not None)
     said = filter(None, (request.planner.node.smt_remark,))

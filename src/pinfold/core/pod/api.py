@@ -60,6 +60,7 @@ def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
         creation_timestamp=_text(
             metadata.get("creationTimestamp"), f"{path}metadata.creationTimestamp"
         ),
+        node_name=_text(spec.get("nodeName"), f"{path}spec.nodeName") or "",
         static=source != "api",
         scale_down_grace_period=_whole(
             spec.get("scaleDownGracePeriodSeconds"), f"{path}spec.scaleDownGracePeriodSeconds"

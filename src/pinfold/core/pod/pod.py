@@ -73,6 +73,8 @@ class Pod(Struct, frozen=True, dict=True):
     priority: int | None = None
     priority_class_name: str | None = None
     creation_timestamp: str | None = None
+    node_name: str = ""
+    """The node that it is bound to; "" for none."""
     static: bool = False
     scale_down_grace_period: int | None = None
     """``scaleDownGracePeriodSeconds`` of KEP-5554."""

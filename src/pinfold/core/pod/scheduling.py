@@ -55,7 +55,6 @@ class Toleration(Struct, frozen=True):
 class Scheduling(Struct, frozen=True):
     """What a pod says; ``unheeded`` are the fields that are not heeded here."""
 
-    node_name: str = ""
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
     unheeded: tuple[str, ...] = ()
@@ -69,7 +68,6 @@ def scheduling_from_api(manifest: Mapping[str, Any]) -> Scheduling:
     spec = mapping(manifest.get("spec"), "spec")
     selector = mapping(spec.get("nodeSelector"), "spec.nodeSelector")
     found = Scheduling(
-        text_of(spec.get("nodeName"), "spec.nodeName") or "",
         {str(k): text_of(v, f"spec.nodeSelector.{k}") or "" for k, v in selector.items()},
         tuple(
             Toleration(*_texts(item, path, "key", "operator", "value", "effect"))

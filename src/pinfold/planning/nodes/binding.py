@@ -19,7 +19,7 @@ Names = Mapping[str, RawName | Unbindable]
 """What each class is asked for by, or why it cannot be."""
 
 
-def bind(pod: Pod, names: Names, node_name: str = "") -> Pod:
+def bind(pod: Pod, names: Names) -> Pod:
     """The pod with the raw name beside each class, and the annotations that say what is what.
 
     Raises:
@@ -28,7 +28,7 @@ def bind(pod: Pod, names: Names, node_name: str = "") -> Pod:
     containers = (*pod.init_containers, *pod.containers)
     if not any(class_of(name) for one in containers for name in (*one.limits, *one.requests)):
         return pod
-    bound = bound_pod(_manifest(pod, node_name), names).bound
+    bound = bound_pod(_manifest(pod), names).bound
     said = {bound_key(name): bound_text(found) for name, found in bound.items()}
 
     def beside(one: Container) -> Container:
@@ -55,7 +55,7 @@ def _more(held: Resources, bound: tuple[Bound, ...]) -> Resources:
     }
 
 
-def _manifest(pod: Pod, node_name: str) -> dict[str, Any]:
+def _manifest(pod: Pod) -> dict[str, Any]:
     """What of a pod the webhook looks at, as the API has it."""
 
     def shown(containers: tuple[Container, ...]) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def _manifest(pod: Pod, node_name: str) -> dict[str, Any]:
     return {
         "metadata": {"annotations": dict(pod.annotations)},
         "spec": {
-            "nodeName": node_name,
+            "nodeName": pod.node_name,
             "initContainers": shown(pod.init_containers),
             "containers": shown(pod.containers),
         },

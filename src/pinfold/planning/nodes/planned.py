@@ -150,7 +150,7 @@ class _Run:
         of = self._of
         wish = of.scheduling.get(asked.uid, ANYWHERE)
         try:
-            pod = bind(asked, self._names, wish.node_name)
+            pod = bind(asked, self._names)
         except NotBindableError as error:
             return Outcome(asked, reason=FORBIDDEN, message=str(error))
         charged = of.quotas.admit(self.quotas, pod)
@@ -186,10 +186,10 @@ class _Run:
 
     def _found(self, pod: Pod, wish: Scheduling, wants: Wants) -> Outcome:
         """The node that a pod is bound to."""
-        if wish.node_name:
-            if wish.node_name in self._nodes:
-                return Outcome(pod, wish.node_name)
-            problem = f"spec.nodeName: node {wish.node_name} is not among the nodes"
+        if pod.node_name:
+            if pod.node_name in self._nodes:
+                return Outcome(pod, pod.node_name)
+            problem = f"spec.nodeName: node {pod.node_name} is not among the nodes"
             return Outcome(pod, reason=UNSCHEDULABLE, message=problem)
         for name, count in wants.of_cluster:
             pool = self._cluster_pools.get(name)
