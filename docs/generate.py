@@ -19,6 +19,7 @@ from kubelet_metrics import page as kubelet_metrics
 from kubelet_versions import page as kubelet_versions
 
 from pinfold.cli import main as program
+from pinfold.cli.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
 from pinfold.config.settings import SETTINGS
 from pinfold.core.kubelet.faults import FAULTS
 from pinfold.core.kubelet.policy_options import (
@@ -171,6 +172,21 @@ section, and `rebalance --dry-run` heeds `rebalance` with any.
 """
 
 
+_STATUSES = """\
+A command's status is 2 where its input is at fault (the command line, a file), and 1 for what was
+looked at and refused. One line on standard error says what is wrong, where, and what to do. Each
+`--help` ends with the statuses of the command.
+"""
+_STATUSES_BELOW = """\
+A file or a standard output that cannot be written for want of room, or a standard output that is
+closed (`>&-`), is 1 and one line, in every command; a place where no file can be is 2. Where
+standard error cannot be written nothing is said, and the status is the same.
+
+SIGINT and SIGTERM end a command at any moment, also while it begins; what it was about to write is
+as it was before. `pinfold simulate` prints what it has by then.
+"""
+
+
 def pages() -> dict[str, str]:
     """Every generated page: path below ``docs`` -> text."""
     return {
@@ -185,6 +201,7 @@ def pages() -> dict[str, str]:
         "reference/annotations.md": annotations_of_pods(),
         "reference/commands.md": commands(),
         "reference/documents.md": documents(),
+        "reference/exit-statuses.md": exit_statuses(),
         "reference/metrics.md": kubelet_metrics(),
         **schemas(),
     }
@@ -309,6 +326,25 @@ def _code(text: str | None) -> str:
     return f"`{text}`" if text else ""
 
 
+def exit_statuses() -> str:
+    """With what each command ends."""
+    parts = [NOTICE.format(source="cli/exit_statuses.py"), "# Exit statuses\n", _STATUSES]
+    parts += ["| Status | Meaning |", "|---|---|"]
+    parts += [f"| {row.code} | {row.meaning} |" for row in GENERAL]
+    parts += ["", _STATUSES_BELOW, "What they mean of single commands:\n"]
+    parts += ["| Command | Status | Meaning |", "|---|---|---|"]
+    parts += [f"| {_commands_of(row)} | {_status(row)} | {row.meaning} |" for row in OF_COMMANDS]
+    return "\n".join(parts) + "\n"
+
+
+def _commands_of(row: ExitStatus) -> str:
+    return ", ".join(f"`pinfold {name}`" for name in row.commands)
+
+
+def _status(row: ExitStatus) -> str:
+    return "its own" if row.status is None else str(row.status)
+
+
 def commands() -> str:
     """Every command with its options, as its ``--help`` has them."""
     parts = [NOTICE.format(source="the commands' own help"), "# Commands\n"]
@@ -321,6 +357,8 @@ def commands() -> str:
             rows = [row for parameter in command.params if (row := _row(parameter, context))]
         if rows:
             parts.append("\n".join(["| Option | |", "|---|---|", *rows]) + "\n")
+        if command.epilog:
+            parts.append(_text(command.epilog) + "\n")
     return "\n".join(parts)
 
 

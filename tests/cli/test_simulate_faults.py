@@ -205,7 +205,7 @@ def test_results_are_out_before_a_report_that_cannot_be_written(tmp_path: Path) 
     file = experiment_file(tmp_path, after="1h")
     program = _started(file, "-o", "json", "--report", "/dev/full")
     out, err = program.communicate(timeout=60)
-    assert program.returncode == 2
+    assert program.returncode == 1
     assert len(json.loads(out)["runs"]) == 4
     (line,) = err.splitlines()
     assert line.startswith("Error: --report /dev/full: ")
@@ -219,10 +219,3 @@ def test_arrivals_from_a_pipe_are_refused_and_not_waited_for(tmp_path: Path) -> 
     assert (program.returncode, out) == (2, "")
     (line,) = err.splitlines()
     assert "pods.csv: a pipe or a device" in line
-
-
-def test_without_standard_output_nothing_breaks(tmp_path: Path) -> None:
-    file = experiment_file(tmp_path, after="1h")
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *PROGRAM, str(file)]
-    program = subprocess.run(command, stderr=subprocess.PIPE, check=False, timeout=60)
-    assert (program.returncode, program.stderr) == (0, b"")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from pinfold import __version__
+from pinfold.cli.program import Program
 
 COMMANDS: Final = {
     "topology": "Show sockets, NUMA nodes, caches, cores, threads and memory of a machine.",
@@ -43,44 +42,7 @@ COMMANDS: Final = {
 """Each command (its module in ``commands`` has its name), and the first sentence of its help."""
 
 
-class _Listed(click.Group):
-    """Commands of which no more is known than what a list shows, in the order of the table."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self.commands)
-
-
-class _LazyGroup(click.Group):
-    """Imports a command's module when it is called; lists and completes without any of them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        cmd_name: str,
-    ) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = getattr(importlib.import_module(f"pinfold.cli.commands.{cmd_name}"), cmd_name)
-        return command if isinstance(command, click.Command) else None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self._listed().format_commands(ctx, formatter)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        listed = click.Context(self._listed(), help_option_names=ctx.help_option_names)
-        return listed.command.shell_complete(listed, incomplete)
-
-    def _listed(self) -> _Listed:
-        return _Listed(
-            commands=[click.Command(name, help=text) for name, text in COMMANDS.items()],
-            params=self.params,
-        )
-
-
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pinfold")
 def main() -> None:
     """Pinfold keeps containers on their CPUs.

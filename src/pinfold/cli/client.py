@@ -14,7 +14,7 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from pinfold.cli.output import F, InputError
+from pinfold.cli.output import F, InputError, Refused
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.core.values.duration import DurationError, parse_duration
 
@@ -39,10 +39,8 @@ class NoAgentError(InputError):
     """No agent listens."""
 
 
-class RefusedError(click.ClickException):
-    """The agent refused; exit code 1."""
-
-    exit_code = 1
+class RefusedError(Refused):
+    """The agent refused, with this status of HTTP; 0 where there is none."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -15,9 +15,10 @@ from msgspec import Struct
 from pinfold.adapters.events.file import EventFile
 from pinfold.adapters.executors.opening import Choice, open_pool, parse_option
 from pinfold.adapters.executors.pool import ExecutorError
-from pinfold.cli.output import InputError, input_errors
+from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.cli.progress import shown
 from pinfold.documents.simulation.results import Simulation
+from pinfold.linux.endings import BY_SIGNAL
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
 from pinfold.planning.simulation.campaign.kept import KeptError, KeptRuns
 from pinfold.planning.simulation.campaign.running import RunError, Stop
@@ -25,9 +26,6 @@ from pinfold.planning.simulation.campaign.tally import Tally
 from pinfold.planning.simulation.experiment.loading import LoadedExperiment
 from pinfold.ports.arrivals import TraceError
 from pinfold.ports.events import EventsError
-
-_BY_SIGNAL = 128
-"""Added to the number of the signal that ended a command, as shells do."""
 
 
 class Execution(Struct, frozen=True):
@@ -47,7 +45,7 @@ class Execution(Struct, frozen=True):
 
         Raises:
             InputError: there is no such executor, or the folder cannot be used.
-            click.ClickException: a run came to no result.
+            Refused: a run came to no result.
         """
         stop, tally = Stop(), Tally()
         told = input_errors(EventsError, ExecutorError, KeptError, TraceError)
@@ -67,10 +65,10 @@ class Execution(Struct, frozen=True):
                 if file is not None:
                     file.put_together()
             except RunError as error:
-                raise click.ClickException(str(error)) from None
+                raise Refused(str(error)) from None
             except KeyboardInterrupt:
-                raise SystemExit(_BY_SIGNAL + max(got, default=signal.SIGINT)) from None
-        return outcome.simulation, _BY_SIGNAL + got[0] if outcome.interrupted and got else 0
+                raise SystemExit(BY_SIGNAL + max(got, default=signal.SIGINT)) from None
+        return outcome.simulation, BY_SIGNAL + got[0] if outcome.interrupted and got else 0
 
 
 def execution_options(command: Callable[..., None]) -> Callable[..., None]:

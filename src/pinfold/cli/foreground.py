@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from pinfold.cli.exit_statuses import NOT_EXECUTABLE, NOT_FOUND
 from pinfold.core.pod.workload import FACTS
+from pinfold.linux.endings import BY_SIGNAL
 
 _FORWARDED: Final = frozenset(
     {
@@ -25,9 +27,6 @@ _FORWARDED: Final = frozenset(
 )
 _FROM_KERNEL: Final = 0x80
 """``SI_KERNEL``: from the terminal, which tells every process of the foreground group itself."""
-
-NOT_FOUND: Final = 127
-NOT_EXECUTABLE: Final = 126
 
 
 class Foreground:
@@ -79,7 +78,7 @@ class Foreground:
             os.kill(os.getpid(), signal.SIGSTOP)
             return None
         code = os.waitstatus_to_exitcode(status)
-        return 128 - code if code < 0 else code
+        return BY_SIGNAL - code if code < 0 else code
 
 
 def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -> None:
@@ -89,7 +88,7 @@ def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -
         with open(reader, encoding="utf-8") as file:
             text = file.read()
         if not text:
-            os._exit(NOT_EXECUTABLE)  # given up
+            os._exit(NOT_EXECUTABLE.code)  # given up
         # Those of a container in which this is run tell of that container.
         inherited = {name: value for name, value in os.environ.items() if name not in FACTS}
         env = {**inherited, **json.loads(text)}
@@ -101,11 +100,11 @@ def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -
         place = command[0]
         os.execvpe(command[0], command, env)  # noqa: S606 - a command is run as it is given
     except FileNotFoundError as error:
-        _fail(f"{place}: {error.strerror}", NOT_FOUND)
+        _fail(f"{place}: {error.strerror}", NOT_FOUND.code)
     except OSError as error:
-        _fail(f"{place}: {error.strerror}", NOT_EXECUTABLE)
+        _fail(f"{place}: {error.strerror}", NOT_EXECUTABLE.code)
     finally:
-        os._exit(NOT_EXECUTABLE)
+        os._exit(NOT_EXECUTABLE.code)
 
 
 def _fail(problem: str, status: int) -> None:

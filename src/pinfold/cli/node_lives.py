@@ -157,6 +157,6 @@ def _slug(text: str) -> str:
 
 
 def _write(folder: Path, name: str, view: LifeView) -> None:
-    with input_errors(OSError):
+    with input_errors(OSError, prefix=f"--svg {folder}: "):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(render_life_svg(view), encoding="utf-8")

@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
+from pinfold.cli.exit_statuses import REFUSED, USAGE
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-USAGE: Final = 2
-"""Exit code for input that cannot be used; 1 is for a request that was refused."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class InputError(click.ClickException):
     """One clear line about input that cannot be used."""
 
-    exit_code = USAGE
+    exit_code = USAGE.code
+
+
+class Refused(click.ClickException):
+    """One clear line about what was looked at and refused."""
+
+    exit_code = REFUSED.code
 
 
 @contextmanager
 def input_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
-    """Turn the declared errors of the layers below into one line and exit code 2."""
+    """Turn the declared errors of the layers below into one line and exit status 2.
+
+    A disk that is full is nobody's input: where that is what they come of, the status is 1.
+    """
     try:
         yield
     except kinds as error:
-        raise InputError(f"{prefix}{error}") from None
+        kind = Refused if _comes_of_a_full_disk(error) else InputError
+        text = _of_file(error) if isinstance(error, OSError) else str(error)
+        raise kind(f"{prefix}{text}") from None
+
+
+def _of_file(error: OSError) -> str:
+    """What the kernel says, without the number that no reader needs."""
+    return error.strerror or str(error)
+
+
+def _comes_of_a_full_disk(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
@@ -79,14 +102,5 @@ def print_json(document: object) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print text that brings its own colours (or none); a full disk is told in one line."""
-    try:
-        click.echo(text.removesuffix("\n"), color=True)
-    except BrokenPipeError:
-        # Whoever reads has seen enough; click ends the command.
-        raise
-    except OSError as error:
-        # What is left in the buffer would fail once more when the program ends.
-        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        raise click.ClickException(f"standard output: {error.strerror or error}") from None
+    """Print text that brings its own colours (or none)."""
+    click.echo(text.removesuffix("\n"), color=True)

@@ -23,8 +23,7 @@ from pinfold.adapters.kubernetes.access import (
     is_in_cluster,
 )
 from pinfold.agent.replica.settings import ReplicaSettings
-from pinfold.cli.client import RefusedError
-from pinfold.cli.output import InputError, input_errors
+from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.cluster.certificates.keeper import Names
 from pinfold.core.values.names import label_problems
 from pinfold.ports.errors import PortError
@@ -178,7 +177,7 @@ def serve_until_stopped(what: str, *settings: object) -> None:
     try:
         asyncio.run(module.serve(*settings))
     except PortError as error:
-        raise RefusedError(0, str(error)) from None
+        raise Refused(str(error)) from None
 
 
 def _identity_of(host: str) -> str:

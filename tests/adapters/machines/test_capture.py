@@ -199,9 +199,9 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     [
         ("node.zip", "", 2, "a capture is named"),
         (".tar.xz", "", 2, "a capture is named"),
-        ("missing/node.tar", "SAMPLE", 1, "cannot be written"),
-        ("node.tar", "nowhere", 1, "No such file"),
-        ("node.tar", "", 1, "no sys/devices/system/cpu"),
+        ("missing/node.tar", "SAMPLE", 2, "cannot be written"),
+        ("node.tar", "nowhere", 2, "No such file"),
+        ("node.tar", "", 2, "no sys/devices/system/cpu"),
     ],
 )
 def test_errors(tmp_path: Path, output: str, root: str, code: int, message: str) -> None:

@@ -41,8 +41,12 @@ def pack(entries: Iterable[Entry], name: str, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
+class TakenError(MachineError):
+    """There is such a file, which is kept."""
+
+
 def refuse_existing(path: Path) -> None:
-    """Tell early what :func:`write_new` would find; raises MachineError."""
+    """Tell early what :func:`write_new` would find; raises TakenError."""
     if os.path.lexists(path):
         raise _exists(path)
 
@@ -51,7 +55,8 @@ def write_new(path: Path, data: bytes, *, force: bool) -> None:
     """Write a file completely or not at all; an existing one only with ``force``.
 
     Raises:
-        MachineError: the file exists, or cannot be written.
+        TakenError: the file exists.
+        MachineError: it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -71,8 +76,8 @@ def write_new(path: Path, data: bytes, *, force: bool) -> None:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def _exists(path: Path) -> MachineError:
-    return MachineError(f"{path}: exists; choose another name, or --force to replace it")
+def _exists(path: Path) -> TakenError:
+    return TakenError(f"{path}: exists; choose another name, or --force to replace it")
 
 
 def _packed(buffer: IO[bytes], suffix: str) -> contextlib.AbstractContextManager[IO[bytes]]:

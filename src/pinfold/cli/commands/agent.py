@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from pinfold.adapters.store import recorded_kubelet_version
 from pinfold.admission.model import NodeError
-from pinfold.cli.client import SOCKET_VARIABLE, RefusedError, default_socket
+from pinfold.cli.client import SOCKET_VARIABLE, default_socket
 from pinfold.cli.node_options import config_dir_option
-from pinfold.cli.output import InputError, input_errors
+from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError, config_notes
 from pinfold.config.settings import SettingError, override
@@ -99,7 +99,7 @@ def agent(  # noqa: PLR0913 - the options, one each
     except (MachineError, NodeError) as error:
         raise InputError(str(error)) from None
     except (MismatchError, PortError) as error:
-        raise RefusedError(0, str(error)) from None
+        raise Refused(str(error)) from None
     sys.stdout.flush()
 
 

@@ -9,6 +9,7 @@ import click
 
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
 from pinfold.cli.client import Client, RefusedError, socket_option
+from pinfold.cli.exit_statuses import REJECTED
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
 from pinfold.core.pod.isolation_levels import IsolationLevel
 from pinfold.core.values.names import invalid, label_problems
@@ -58,8 +59,8 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     ResourceQuotas among them are in force before any of the pods is decided about; of other objects
     Namespaces may stand beside them, which need no making. Where the agent runs plain processes,
     containers need a command. A pod that runs already as its manifest says is unchanged; where it
-    differs, it is told in what, and what to do. Exit status 1 when a pod was rejected, or not
-    taken; the others run.
+    differs, it is told in what, and what to do. Where a pod is rejected, or not taken, the
+    others run.
     """
     with input_errors(ManifestError):
         found = list(_objects(manifests))
@@ -110,7 +111,7 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         more = {"objects": applied} if applied else {}
         print_json({"version": VERSION, "pods": answers, **more})
     if rejected:
-        raise SystemExit(1)
+        raise SystemExit(REJECTED.code)
 
 
 def _objects(paths: tuple[str, ...]) -> Iterator[_Found]:

@@ -25,6 +25,7 @@ from pinfold.audit.recorded import KUBELET_STATE, OWN_STATE, Place, RecordError,
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.told import AgentSays, Told
 from pinfold.cli.client import Client, socket_option
+from pinfold.cli.exit_statuses import ANSWERED, DIFFERS
 from pinfold.cli.output import (
     InputError,
     color_option,
@@ -98,8 +99,6 @@ def audit(  # noqa: PLR0913 - the options
 
     Looks at the owners' cgroups and at every other process, thread and interrupt. Changes
     nothing, and needs no agent; each finding names the command that mends it.
-
-    Exit status: 0 the kernel agrees (info does not count), 1 findings, 2 the input is at fault.
     """
     given = tuple(_parse_owner(text) for text in owners)
     place = Place(root, state_path, kubelet=kubelet, only_given=bool(given))
@@ -110,7 +109,7 @@ def audit(  # noqa: PLR0913 - the options
         print_json(audit_document(report, strict=strict))
     else:
         print_text(render_audit(report, style(color), strict=strict))
-    raise SystemExit(0 if report.is_clean(strict=strict) else 1)
+    raise SystemExit((ANSWERED if report.is_clean(strict=strict) else DIFFERS).code)
 
 
 def _look(

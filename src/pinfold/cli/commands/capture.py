@@ -7,9 +7,15 @@ from pathlib import Path
 import click
 
 from pinfold.adapters.machines.capture import capture_entries
-from pinfold.adapters.machines.capture_file import capture_suffix, pack, refuse_existing, write_new
+from pinfold.adapters.machines.capture_file import (
+    TakenError,
+    capture_suffix,
+    pack,
+    refuse_existing,
+    write_new,
+)
 from pinfold.adapters.machines.discovery import open_tree
-from pinfold.cli.output import input_errors
+from pinfold.cli.output import Refused, input_errors
 from pinfold.core.kubelet.versions import KubeletVersionError, named_version
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.values.cpuset import CPUSet
@@ -57,15 +63,16 @@ def capture(output: Path, root: Path, kubelet_version: str | None, *, force: boo
         with input_errors(KubeletVersionError, prefix="--kubelet-version: "):
             named_version(kubelet_version)
         version = f"v{kubelet_version.strip().removeprefix('v')}"
-    try:
-        if not force:
-            refuse_existing(output)
-        machine, entries = capture_entries(open_tree(root), version)
-        name = output.name.removesuffix(suffix)
-        data = pack(entries, name, suffix)
-        write_new(output, data, force=force)
-    except MachineError as error:
-        raise click.ClickException(str(error)) from None
+    with input_errors(MachineError):
+        try:
+            if not force:
+                refuse_existing(output)
+            machine, entries = capture_entries(open_tree(root), version)
+            name = output.name.removesuffix(suffix)
+            data = pack(entries, name, suffix)
+            write_new(output, data, force=force)
+        except TakenError as error:
+            raise Refused(str(error)) from None
     files = sum(entry.text is not None for entry in entries)
     click.echo(
         f"{output}: online CPUs {machine.online}, "

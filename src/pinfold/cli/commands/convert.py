@@ -13,7 +13,7 @@ from pinfold.adapters.kubernetes.files import (
     manifest_files,
     printable,
 )
-from pinfold.cli.output import input_errors, print_json, print_text
+from pinfold.cli.output import Refused, input_errors, print_json, print_text
 from pinfold.core.dra.convert import Converted, to_classes, to_dra
 from pinfold.core.dra.names import DEFAULT_DRIVER
 from pinfold.core.dra.objects import ConvertError, InvalidError, Located, located
@@ -58,9 +58,6 @@ def convert(
     DeviceClasses, ComputeResources ResourceSlices, pods that ask for classes get claims, and
     quotas count these; all else stays as it is. The result is one stream of manifests. What could
     not be carried over is told on standard error.
-
-    Exit status: 0 converted, 1 something cannot be said on the other side, 2 the input is at
-    fault.
     """
     with input_errors(ManifestError, InvalidError):
         objects = tuple(_objects(files))
@@ -73,21 +70,15 @@ def convert(
         except InvalidError:
             raise
         except ConvertError as error:
-            raise _Refused(printable(str(error))) from None
+            raise Refused(printable(str(error))) from None
     if not converted.lost and list(converted.objects) == [one.manifest for one in objects]:
         other = _CLASSES if wanted == _DRA else _DRA
         click.echo(f"• there was nothing to convert; --to {other} is the other way", err=True)
     for note in converted.lost:
         click.echo(f"• {printable(note)}", err=True)
     if strict and converted.lost:
-        raise _Refused("not all of it can be carried over (--strict)")
+        raise Refused("not all of it can be carried over (--strict)")
     _print(converted, output)
-
-
-class _Refused(click.ClickException):
-    """What the other side cannot say; one line."""
-
-    exit_code = 1
 
 
 def _objects(files: tuple[str, ...]) -> Iterator[Located]:

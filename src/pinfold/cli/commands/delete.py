@@ -19,7 +19,7 @@ from pinfold.cli.client import (
     pod_path,
     socket_option,
 )
-from pinfold.cli.output import InputError
+from pinfold.cli.output import InputError, Refused
 from pinfold.documents.api import PodList
 
 _GONE: Final = 404
@@ -42,7 +42,7 @@ _AT_ONCE: Final = 64
 def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, socket: str) -> None:
     """End pods, and wait until they are gone and their CPUs are free; or forget quotas.
 
-    All of them end at the same time.  Exit status 1 when one could not be deleted; the others are.
+    All of them end at the same time.
     """
     if everything == bool(names):
         raise click.UsageError("name the pods to delete, or give --all")
@@ -71,7 +71,7 @@ def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, soc
         click.echo(f"Error: {name}: {error.format_message()}", err=True)
     if failures:
         what = "pods " if all(path.startswith(_PODS) for path in paths) else ""
-        raise RefusedError(0, f"{len(failures)} of {len(paths)} {what}were not deleted")
+        raise Refused(f"{len(failures)} of {len(paths)} {what}were not deleted")
 
 
 def _path(name: str) -> tuple[str, str]:

@@ -11,8 +11,14 @@ import click
 
 from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
 from pinfold.adapters.machines.source import open_machine
-from pinfold.cli.client import RefusedError
-from pinfold.cli.output import InputError, input_errors, machine_option, output_option, print_json
+from pinfold.cli.output import (
+    InputError,
+    Refused,
+    input_errors,
+    machine_option,
+    output_option,
+    print_json,
+)
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.memory.hugepage_pools import (
     Pool,
@@ -90,8 +96,6 @@ def allocate(  # noqa: PLR0913 - the options, one each
 
     They come evenly from all NUMA nodes, and where one lacks memory, from the others. When the
     kernel grants fewer, they are given back. Needs root.
-
-    Exit status: 0 done, 1 refused by the kernel or for want of root, 2 the input is at fault.
     """
     if spread and node is not None:
         raise click.UsageError("--spread and --node exclude each other")
@@ -128,8 +132,6 @@ def release(  # noqa: PLR0913 - the options, one each
     """Give huge pages of SIZE back to the kernel: COUNT, or BYTES, or all that nobody uses.
 
     Pages that are in use are never taken. Needs root.
-
-    Exit status: 0 done, 1 refused by the kernel or for want of root, 2 the input is at fault.
     """
     bytes_, asked = _asked(size, amount, total, whole=True)
     with _refusals():
@@ -167,7 +169,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except HugePagePoolError as error:
-        raise RefusedError(0, str(error)) from None
+        raise Refused(str(error)) from None
 
 
 def _live_pools(root: Path) -> list[Pool]:

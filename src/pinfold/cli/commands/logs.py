@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -10,9 +9,6 @@ import click
 
 from pinfold.cli.client import Client, pod_path, socket_option
 from pinfold.core.values.duration import DurationError, parse_duration
-
-_INTERRUPTED = 130
-"""As a shell tells of a command that SIGINT has ended."""
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
@@ -59,12 +55,6 @@ def logs(  # noqa: PLR0913 - the options, one each
     flags = {"follow": follow, "previous": previous, "timestamps": timestamps}
     query |= {name: "true" for name, given in flags.items() if given}
     out = sys.stdout.buffer
-    try:
-        for piece in Client(socket).stream(f"/v1/pods/{pod_path(pod)}/log", **query):
-            out.write(piece)
-            out.flush()
-    except KeyboardInterrupt:
-        raise SystemExit(_INTERRUPTED) from None
-    except BrokenPipeError:
-        # Whoever read has had enough; Python must not find that out once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for piece in Client(socket).stream(f"/v1/pods/{pod_path(pod)}/log", **query):
+        out.write(piece)
+        out.flush()

@@ -10,6 +10,7 @@ import click
 from pinfold.adapters.machines.node_facts import open_settings, read_facts
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError, build_node, empty_state
+from pinfold.cli.exit_statuses import ANSWERED, UNFIT
 from pinfold.cli.node_options import config_dir_option
 from pinfold.cli.output import (
     InputError,
@@ -83,9 +84,6 @@ def check_command(  # noqa: PLR0913 - the options
     The kernel's command line, governor, idle states, huge pages, swap, irqbalance, timers,
     watchdogs, RCU, workqueues and the kubelet's configuration; each with why it matters, where
     that is said, and the line that changes it. What cannot be read is unknown, and does not fit.
-
-    Exit status: 0 it fits (rows of severity info do not count), 1 it does not, 2 the input is at
-    fault.
     """
     with input_errors(MachineError, ConfigError):
         wanted = load_profile(source)
@@ -101,7 +99,7 @@ def check_command(  # noqa: PLR0913 - the options
         print_json(document)
     else:
         print_text(render_profile_check(document, style(color)))
-    raise SystemExit(0 if document.verdict == "fits" else 1)
+    raise SystemExit((ANSWERED if document.verdict == "fits" else UNFIT).code)
 
 
 @profile.command(name="show")

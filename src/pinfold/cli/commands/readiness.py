@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -15,6 +15,8 @@ from pinfold.adapters.kubernetes.files import (
     file_documents,
     manifest_files,
 )
+from pinfold.cli import exit_statuses
+from pinfold.cli.exit_statuses import ANSWERED, GIVEN_UP
 from pinfold.cli.output import InputError, input_errors, output_option, print_json, print_text
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import no_such_class
@@ -33,9 +35,6 @@ from pinfold.core.kubelet.node_object import NodeObject, node_from_api
 from pinfold.core.pod.api import PodError, described
 from pinfold.core.pod.manifest.fields import moment
 from pinfold.documents.readiness import ClassOnNode, Readiness
-
-_GIVEN_UP: Final = 1
-_COMING: Final = 3
 
 
 @click.command()
@@ -70,9 +69,6 @@ def readiness(
     ComputeResources, as kubectl get -o yaml prints them. What a node should have is said by its
     labels (capacityNodeLabelKeys of the class), what it has by its status and ComputeResources, and
     how long that may take by provisionSeconds.
-
-    Exit status: 0 all are ready, 1 a class is not viable on a node or not there, 2 the input is at
-    fault, 3 some are coming, and the rest are ready.
     """
     with input_errors(PodError):
         now = moment(at, "--at")
@@ -92,8 +88,8 @@ def readiness(
         print_text(_text(answers))
     states = {one.state for one in answers}
     if states & {NOT_VIABLE, NOT_HERE}:
-        raise SystemExit(_GIVEN_UP)
-    raise SystemExit(_COMING if COMING in states else 0)
+        raise SystemExit(GIVEN_UP.code)
+    raise SystemExit(exit_statuses.COMING.code if COMING in states else ANSWERED.code)
 
 
 class _Read:

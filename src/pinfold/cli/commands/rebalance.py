@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pinfold.cli.client import Client, RefusedError, socket_option
+from pinfold.cli.client import Client, socket_option
 from pinfold.cli.node_options import node_options, resize_option
 from pinfold.cli.output import (
     InputError,
+    Refused,
     color_option,
     output_option,
     print_json,
@@ -99,7 +100,7 @@ def _planned(
     try:
         found = request.planner.rebalance(placed)
     except MoveError as error:
-        raise RefusedError(0, str(error)) from None
+        raise Refused(str(error)) from None
     names = {one.pod.uid: one.pod.full_name for one in placed.pods}
     notes = [*map(_resized, placed.resizes)]
     document = rebalance_document(found, REBALANCE, names, notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pinfold.cli.client import Client, RefusedError, Seconds, pod_path, socket_option
-from pinfold.cli.output import output_option, print_json
+from pinfold.cli.output import Refused, output_option, print_json
 from pinfold.core.moves.resize_wish import ResizeError, cpu_count, other_place, place_of
 from pinfold.documents.api import ResizeAnswer
 
@@ -36,7 +36,7 @@ def _place(
     "--timeout",
     type=Seconds(min=0, min_open=True, max=1e9),
     metavar="SECONDS",
-    help="Stop waiting after that long, with exit status 1; what was begun goes on.",
+    help="Stop waiting after that long, with an error; what was begun goes on.",
 )
 @click.option("--no-wait", is_flag=True, help="Return as soon as it is begun.")
 @output_option("text", "json")
@@ -54,8 +54,8 @@ def resize(  # noqa: PLR0913, PLR0917 - click
     """Give a running container more or fewer CPUs of its own, while it runs.
 
     It keeps the CPUs that it was admitted with.  Where fewer are left to it, the application is
-    told first, and has its grace period.  Exit status 1 when it cannot be done; nothing is changed
-    then.  NAMESPACE/NAME and pod/NAMESPACE/NAME/CONTAINER say the namespace, too.
+    told first, and has its grace period.  NAMESPACE/NAME and pod/NAMESPACE/NAME/CONTAINER say the
+    namespace, too.
     """
     pod, named = place
     if named is not None and container not in {None, named}:
@@ -84,7 +84,7 @@ def resize(  # noqa: PLR0913, PLR0917 - click
     elif answer.feasible:
         click.echo(f"{answer.pod} {answer.container}: {_said(answer)}")
     if not answer.feasible:
-        raise RefusedError(0, f"{answer.pod} {answer.container}: {answer.reason}: {answer.message}")
+        raise Refused(f"{answer.pod} {answer.container}: {answer.reason}: {answer.message}")
 
 
 def _said(answer: ResizeAnswer) -> str:

@@ -15,13 +15,12 @@ import click
 from pinfold.cli.client import (
     Client,
     NoAgentError,
-    RefusedError,
     agent_runs,
     runtime_folder,
     socket_option,
 )
 from pinfold.cli.foreground import Foreground
-from pinfold.cli.output import InputError, input_errors
+from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.core.machine.locality import Locality
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.pod.annotation_values import device_names
@@ -148,11 +147,11 @@ def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
         )
     except PortError as error:
         foreground.give_up()
-        raise RefusedError(0, str(error)) from None
+        raise Refused(str(error)) from None
     if not decision.admitted:
         foreground.give_up()
         only = f" (--near-required: of CPUs {near_cpus} only)" if wishes.near_required else ""
-        raise RefusedError(0, f"{decision.reason}: {decision.message}{only}")
+        raise Refused(f"{decision.reason}: {decision.message}{only}")
     allocation = decision.allocations.get(CONTAINER)
     cpus = None if allocation is None else allocation.cpus
     if cpus is not None:
@@ -204,9 +203,9 @@ def _told(pod: DecidedPod) -> dict[str, str]:
     return application_environment(name, pod.uid, container.name, cpus)
 
 
-def _refused(pod: DecidedPod) -> RefusedError:
+def _refused(pod: DecidedPod) -> Refused:
     why = f"{pod.reason}: {pod.message}"
-    return RefusedError(0, why if pod.reason else f"the pod of the command is {pod.phase}")
+    return Refused(why if pod.reason else f"the pod of the command is {pod.phase}")
 
 
 def _name_of(program: str) -> str:

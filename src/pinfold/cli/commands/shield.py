@@ -20,8 +20,7 @@ from pinfold.adapters.shield import (
     raise_shield,
     read_shield,
 )
-from pinfold.cli.client import RefusedError
-from pinfold.cli.output import input_errors, output_option, print_json
+from pinfold.cli.output import Refused, input_errors, output_option, print_json
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents.shield import Shield as Document
 from pinfold.ports.errors import PortError
@@ -58,8 +57,6 @@ def shield(  # noqa: PLR0913 - the options, one each
 
     Processes, and those kernel threads that can be moved, keep to the other CPUs; what stays is
     said. Without options: what is shielded, and who may run there. Needs root, and no agent.
-
-    Exit status: 0 done, 1 refused by the kernel or for want of root, 2 the input is at fault.
     """
     if off and (cpus is not None or irqs or keep):
         raise click.UsageError("--off takes no --cpus, --irqs or --keep")
@@ -77,7 +74,7 @@ def shield(  # noqa: PLR0913 - the options, one each
         except adapter.ShieldRequestError:
             raise
         except PortError as error:
-            raise RefusedError(0, str(error)) from None
+            raise Refused(str(error)) from None
     if output == "json":
         print_json(document)
     else:

@@ -16,6 +16,7 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.adapters.statefile.references import read_container_ids
+from pinfold.cli.exit_statuses import FINDINGS, NOT_TAKEN, UNMENDED, UNUSABLE
 from pinfold.cli.output import input_errors, output_option
 from pinfold.cli.state_options import (
     circumstances_of,
@@ -40,9 +41,6 @@ from pinfold.state.layouts import Layout
 from pinfold.state.repair import Repair, RepairError, RepairRequest, repair
 from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
-
-_FINDINGS = 1
-_UNUSABLE = 2
 
 _USER_ERRORS = (
     StateFileError,
@@ -85,10 +83,7 @@ def show(file: Path, output: str) -> None:
 @state_node_options
 @_OUTPUT
 def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the options of click
-    """Say what a kubelet would make of a state file.
-
-    Exit status: 0 all well (notes do not count), 1 findings, 2 the file is of no use.
-    """
+    """Say what a kubelet would make of a state file."""
     circumstances = circumstances_of(file, **node)
     status = 0
     with input_errors(StateFileError):
@@ -96,9 +91,9 @@ def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the o
     try:
         findings = examine(StateFile.read(data), circumstances)
     except UnusableFileError as error:
-        findings, status = [unusable(error, circumstances)], _UNUSABLE
+        findings, status = [unusable(error, circumstances)], UNUSABLE.code
     if any(finding.severity is not Severity.NOTE for finding in findings):
-        status = status or _FINDINGS
+        status = status or FINDINGS.code
     if output == "json":
         found = [_finding_row(finding) for finding in findings]
         version = circumstances.version
@@ -125,9 +120,6 @@ def versions(
 
     Of every known version, without and with PodLevelResourceManagers; of one only with
     --kubelet-version. With --written-by, that kubelet takes the file first and writes it anew.
-
-    Exit status with --kubelet-version: 0 it takes the file with all that it says, 1 it refuses
-    it, or it or the kubelet of --written-by loses something. Without: 0. 2 the file is of no use.
     """
     circumstances = circumstances_of(file, **node)
     with input_errors(*_USER_ERRORS):
@@ -149,7 +141,7 @@ def versions(
         click.echo(versions_text(file, found, writer, told))
     judged = told if writer is None else [writer, *told]
     if circumstances.version is not None and not all(one.keeps_all for one in judged):
-        raise SystemExit(_FINDINGS)
+        raise SystemExit(NOT_TAKEN.code)
 
 
 def _writer(
@@ -188,10 +180,8 @@ def repair_command(
 
     Stop the kubelet first. What was in the file is kept as FILE.bak-N. Drops the entries of
     vanished pods, takes CPUs that are gone or reserved from their containers, computes the
-    shared pool anew, and corrects the checksum.
-
-    Exit status: 0 all well, 1 something is left that this does not mend, or that a kubelet
-    refuses: it is said on standard error. 2 the file is of no use.
+    shared pool anew, and corrects the checksum. What is left
+    that this does not mend, or that a kubelet refuses, is said on standard error.
     """
     circumstances = circumstances_of(file, **node)
     with input_errors(*_USER_ERRORS):
@@ -214,7 +204,7 @@ def repair_command(
         click.echo(f"still {finding.severity.value}: {finding.what}", err=True)
         click.echo(f"  mend:  {finding.fix}", err=True)
     if left:
-        raise SystemExit(_FINDINGS)
+        raise SystemExit(UNMENDED.code)
 
 
 @state.command(name="convert")

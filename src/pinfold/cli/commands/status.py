@@ -23,7 +23,7 @@ from pinfold.render.text import render_plan
 @click.option(
     "--ready",
     is_flag=True,
-    help="Say no more than whether the agent is at work, in one line; exit status 1 if it is not.",
+    help="Say no more than whether the agent is at work, in one line.",
 )
 @output_option("text", "json", "svg")
 @each_pod_option
@@ -48,17 +48,14 @@ def status(  # noqa: PLR0913 - the options, one each
     if not watch:
         _print(client, output, each_pod=each_pod, color=color)
         return
-    try:
-        while True:
-            text = _text(client, output, each_pod=each_pod, color=color)
-            if sys.stdout.isatty():
-                # Home, the new text with each line's rest cleared, then everything below cleared.
-                text = "\033[H" + text.replace("\n", "\033[K\n") + "\033[J"
-            sys.stdout.write(text)
-            sys.stdout.flush()
-            time.sleep(1.0)
-    except KeyboardInterrupt:
-        click.echo()
+    while True:
+        text = _text(client, output, each_pod=each_pod, color=color)
+        if sys.stdout.isatty():
+            # Home, the new text with each line's rest cleared, then everything below cleared.
+            text = "\033[H" + text.replace("\n", "\033[K\n") + "\033[J"
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        time.sleep(1.0)
 
 
 def _print(client: Client, output: str, *, each_pod: bool, color: bool | None) -> None:

@@ -1,0 +1,115 @@
+"""What all commands have from the program that they are part of: how it begins, and how it ends."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from pinfold.cli import streams
+from pinfold.cli.exit_statuses import INTERRUPTED, epilog
+from pinfold.linux.endings import end_at_once, end_with_cleanup
+
+
+class _Listed(click.Group):
+    """Commands of which no more is known than what a list shows, in the order of the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
+
+class Program(click.Group):
+    """Imports a command's module when it is called; lists and completes without any of them.
+
+    ``table``: each command, whose module in ``cli.commands`` has its name, with the first sentence
+    of its help.
+    """
+
+    def __init__(self, *args: Any, table: Mapping[str, str], **more: Any) -> None:  # noqa: ANN401 - click's
+        super().__init__(*args, **more)
+        self._table = table
+        self._has_signals = False
+
+    def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - click's signature
+        """Run a command; as a program of its own with streams and signals as all commands want."""
+        if not streams.are_the_programs_own():
+            return super().main(*args, **more)
+        self._has_signals = True
+        end_at_once()
+        streams.take_over()
+        try:
+            try:
+                return super().main(*args, **more)
+            finally:
+                sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run what was asked for; SIGINT ends it with 130, and without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                # The terminal has shown ^C.
+                click.echo(err=True)
+            raise SystemExit(INTERRUPTED.code) from None
+        finally:
+            if self._has_signals:
+                end_at_once()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Their names, in the order of the table."""
+        return list(self._table)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Load a command; its help ends with its exit statuses."""
+        if cmd_name not in self._table:
+            return None
+        command = getattr(importlib.import_module(f"pinfold.cli.commands.{cmd_name}"), cmd_name)
+        if not isinstance(command, click.Command):
+            return None
+        _tell_statuses(command, cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """What to run; all that it needs is loaded then, and from now on there is a clean end."""
+        found = super().resolve_command(ctx, args)
+        if self._has_signals:
+            end_with_cleanup()
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them with what the table says."""
+        self._listed().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name."""
+        listed = click.Context(self._listed(), help_option_names=ctx.help_option_names)
+        return listed.command.shell_complete(listed, incomplete)
+
+    def _listed(self) -> _Listed:
+        return _Listed(
+            commands=[click.Command(name, help=text) for name, text in self._table.items()],
+            params=self.params,
+        )
+
+
+def _tell_statuses(command: click.Command, name: str) -> None:
+    """Have the help of a command, or of those below it, end with its exit statuses."""
+    if isinstance(command, click.Group):
+        for below, one in command.commands.items():
+            _tell_statuses(one, f"{name} {below}")
+    else:
+        command.epilog = epilog(name)
