@@ -18,7 +18,8 @@ from pinfold.core.classes.bound import bound_key
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.placing import misfit, pools_of, wants_of
 from pinfold.core.pod.api import pod_from_api
-from pinfold.core.pod.pod import Pod, apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.scheduling import Scheduling, Taint, Toleration
 from pinfold.planning.nodes.devices import node_devices, node_resources
 from pinfold.planning.nodes.planned import UNSCHEDULABLE, Cluster, NodesPlan, PlannedNode

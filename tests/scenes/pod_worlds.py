@@ -19,7 +19,8 @@ from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.cli import main
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.cgroup_values import milli_cpu_to_quota, milli_cpu_to_shares
-from pinfold.core.pod.pod import QOSClass, apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import QOSClass
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from tests.scenes.agent_process import (

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.api import PodError, pod_from_api, quantity_from_api
+from pinfold.core.pod.defaults import apply_defaults
 from pinfold.core.pod.hugepages import (
     HugePagesError,
     is_divisible,
@@ -22,7 +23,7 @@ from pinfold.core.pod.manifest.validation import (
     pod_problems,
     requirement_problems,
 )
-from pinfold.core.pod.pod import apply_defaults, is_hugepages
+from pinfold.core.pod.pod import is_hugepages
 from pinfold.core.pod.resource_names import (
     is_extended,
     is_native,

@@ -19,13 +19,8 @@ from pinfold.core.pod.cgroup_values import (
     shares_to_weight,
     weight_to_shares,
 )
-from pinfold.core.pod.pod import (
-    Pod,
-    Resources,
-    apply_defaults,
-    guaranteed_cpus,
-    pod_guaranteed_cpus,
-)
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import Pod, Resources, guaranteed_cpus, pod_guaranteed_cpus
 from tests.vectors import Case, Outcome
 
 FIELDS = {

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.api import pod_from_api, quantities_from_api
-from pinfold.core.pod.pod import Resources, apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import Resources
 from pinfold.core.quota import resource_list
 from pinfold.core.quota.charge import Charged, LimitedResource, Request, Rules, charge
 from pinfold.core.quota.counted_pod import CountedPod, counted_pod_from_api

@@ -49,6 +49,7 @@ from pinfold.core.topology_manager.hints import HintError, NUMAInfo
 from pinfold.core.topology_manager.manager import TopologyManager, TopologyManagerError
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.errors import PinfoldError
 from pinfold.state.ledger import Bounds, Ledger
 
 _REFUSALS: Final = (
@@ -65,7 +66,7 @@ _KUBELET_VERDICT: Final = "the kubelet would not start"
 _OWN_VERDICT: Final = "the configuration does not fit this machine"
 
 
-class NodeError(ValueError):
+class NodeError(PinfoldError, ValueError):
     """A configuration with which a kubelet would not start, or not serve, on this machine.
 
     ``problem`` is the kubelet's text where it has one, ``remedy`` what to do about it; ``verdict``

@@ -19,8 +19,10 @@ from pinfold.core.machine.locality import Localities, LocalityError
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet, iter_bits
+from pinfold.core.values.errors import wrong_type
 from pinfold.core.values.notes import Note, said_once
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
+from pinfold.formats.paths import StrPath, path_text
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, restore_devices
 
@@ -44,12 +46,16 @@ class LoadedDevices(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def load_devices(path: str, machine: Machine) -> LoadedDevices:
+def load_devices(path: StrPath, machine: Machine) -> LoadedDevices:
     """Read the devices of a node, which are at NUMA nodes of ``machine``.
 
     Raises:
         ConfigError: no such file, or anything in it that is wrong; names the place.
+        TypeError: a path that is neither a text nor a ``pathlib.Path``, or no Machine.
     """
+    path = path_text(path)
+    if not isinstance(machine, Machine):
+        raise wrong_type("machine", "a Machine, as open_machine gives", machine)
     raw = _read(path)
     try:
         text = raw.decode("utf-8-sig")

@@ -23,6 +23,7 @@ from pinfold.core.kubelet.versions import (
     named_version,
     told_version,
 )
+from pinfold.formats.paths import StrPath, path_text
 
 if TYPE_CHECKING:
     from pinfold.config.section import AgentSection
@@ -52,7 +53,7 @@ class LoadedConfig(Struct, frozen=True):
 
 
 def load_kubelet_config(
-    path: str, base: NodeConfig | None = None, *, config_dir: str | None = None
+    path: StrPath, base: NodeConfig | None = None, *, config_dir: StrPath | None = None
 ) -> LoadedConfig:
     """Read a KubeletConfiguration, in YAML or JSON.
 
@@ -65,8 +66,10 @@ def load_kubelet_config(
 
     Raises:
         ConfigError: no such file, no KubeletConfiguration, or values that would stop a kubelet.
+        TypeError: a path that is neither a text nor a ``pathlib.Path``.
     """
-    return kubelet_config(read_config(path, config_dir), base)
+    folder = None if config_dir is None else path_text(config_dir)
+    return kubelet_config(read_config(path_text(path), folder), base)
 
 
 def kubelet_config(written: WrittenConfig, base: NodeConfig | None = None) -> LoadedConfig:

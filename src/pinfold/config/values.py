@@ -16,6 +16,7 @@ from pinfold.core.kubelet.policy_options import PolicyOptionError, parse_go_bool
 from pinfold.core.pod.pod import MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.core.values.duration import DurationError, parse_duration
+from pinfold.core.values.errors import PinfoldError
 from pinfold.core.values.quantity import Quantity, QuantityError
 
 AGENT_SECTION: Final = "pinfold"
@@ -26,7 +27,7 @@ _SHOWN: Final = 80
 _JSON_KINDS: Final = {bool: "bool", int: "number", float: "number", list: "array"}
 
 
-class ConfigError(ValueError):
+class ConfigError(PinfoldError, ValueError):
     """A configuration that cannot be used; the message names file or flag, field and remedy."""
 
     def __init__(self, message: str) -> None:

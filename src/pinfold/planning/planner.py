@@ -33,6 +33,7 @@ from pinfold.core.moves.steps import MovePlan
 from pinfold.core.pod.pod import Pod
 from pinfold.core.quota.charge import Refused
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.errors import wrong_type
 from pinfold.planning.placement import ContainerPlacement, placements
 from pinfold.planning.quotas import NOT_PLANNED, Made, PlannedQuotas
 from pinfold.state.ledger import Ledger
@@ -133,6 +134,7 @@ class Planner:
     Raises:
         NodeError: a kubelet with this configuration would not start, or not serve, on the machine.
         MachineError: a kubelet would see no CPU.
+        TypeError: no Machine, or no NodeConfig.
 
     >>> from pinfold import parse_short_form
     >>> planner = Planner(
@@ -155,6 +157,10 @@ class Planner:
         quotas: PlannedQuotas = NOT_PLANNED,
         as_kubelet: bool = False,
     ) -> None:
+        if not isinstance(machine, Machine):
+            raise wrong_type("machine", "a Machine, as open_machine gives", machine)
+        if not isinstance(config, NodeConfig):
+            raise wrong_type("config", "a NodeConfig", config)
         self.quotas = quotas
         self.as_kubelet = as_kubelet
         self.machine = machine
@@ -218,7 +224,11 @@ class Planner:
         return ledger.default if isolation is None else isolation.shared(ledger.default, pods)
 
     def plan(self, pods: Iterable[Pod]) -> Plan:
-        """Place the pods, oldest first, in the order given where they are equally old."""
+        """Place the pods, oldest first, in the order given where they are equally old.
+
+        Raises:
+            TypeError: anything but pods; those of manifests are their ``pods``.
+        """
         return self.collected(self.decisions(pods))
 
     def collected(self, made: Iterable[Made]) -> Plan:
@@ -375,5 +385,14 @@ def admission_order(pods: Iterable[Pod]) -> list[Pod]:
     """The order in which a kubelet that starts admits pods: by creation, else as given.
 
     Those that are bound to no node yet come to it after those that are.
+
+    Raises:
+        TypeError: anything but pods.
     """
-    return sorted(pods, key=lambda pod: (not pod.node_name, pod.creation_timestamp or ""))
+    if not isinstance(pods, Iterable):
+        raise wrong_type("pods", "several pods, such as the pods of read_manifests", pods)
+    order = list(pods)
+    for pod in order:
+        if not isinstance(pod, Pod):
+            raise wrong_type("each of the pods", "a Pod", pod)
+    return sorted(order, key=lambda pod: (not pod.node_name, pod.creation_timestamp or ""))

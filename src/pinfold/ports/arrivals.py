@@ -9,9 +9,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from msgspec import Struct
 
 from pinfold.core.pod.pod import QOSClass
+from pinfold.core.values.errors import PinfoldError
 
 
-class TraceError(ValueError):
+class TraceError(PinfoldError, ValueError):
     """A trace that cannot be read; the message names the file, the line and the remedy."""
 
 

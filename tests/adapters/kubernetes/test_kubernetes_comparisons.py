@@ -22,7 +22,8 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
-from pinfold.core.pod.pod import QOSClass, apply_defaults, guaranteed_cpus
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import QOSClass, guaranteed_cpus
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.nri import Resources
 from tests.scenes.kube_api_peer import (

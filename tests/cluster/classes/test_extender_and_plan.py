@@ -16,7 +16,8 @@ from pinfold.core.classes.api import class_from_api, compute_resource_from_api
 from pinfold.core.classes.bound import KEY_PREFIX
 from pinfold.core.classes.names import class_resource
 from pinfold.core.pod.api import pod_from_api
-from pinfold.core.pod.pod import Pod, apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import Pod
 from pinfold.planning.fake_cluster import FakeCluster
 from pinfold.planning.fake_kubernetes import FakeKubernetes
 from pinfold.planning.nodes.devices import node_devices, node_resources

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError, pod_from_api, quantity_from_api
+from pinfold.core.pod.defaults import apply_defaults
 from pinfold.core.pod.pod import (
     CPU,
     MEMORY,
@@ -18,7 +19,6 @@ from pinfold.core.pod.pod import (
     Pod,
     PodResources,
     QOSClass,
-    apply_defaults,
     container_limits,
     container_requests,
     exclusive_requests,

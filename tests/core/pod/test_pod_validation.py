@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.core.pod.defaults import apply_defaults
 from pinfold.core.pod.manifest.validation import manifest_problems, pod_problems, validate_pod
-from pinfold.core.pod.pod import Container, Pod, PodResources, Resources, apply_defaults
+from pinfold.core.pod.pod import Container, Pod, PodResources, Resources
 from pinfold.core.values.quantity import Quantity
 from tests.roots import DATA, SHARED
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError
-from pinfold.core.pod.pod import apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
 from pinfold.core.quota.charge import (
     CREATE,
     RESIZE,

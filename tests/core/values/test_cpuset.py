@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -179,3 +182,97 @@ def test_a_set_cannot_be_changed_or_made_of_negative_ids() -> None:
     assert repr(CPUSet([0, 1])) == "CPUSet('0-1')"
     assert (made == 3) is False
     assert "1" not in made
+
+
+ANY: Any = CPUSet
+"""What is called without types."""
+TRUE: Any = True
+OPERATORS = (
+    operator.or_,
+    operator.and_,
+    operator.sub,
+    operator.xor,
+    operator.le,
+    operator.lt,
+    operator.ge,
+    operator.gt,
+)
+
+
+@pytest.mark.parametrize("apply", OPERATORS)
+@pytest.mark.parametrize("other", [{1}, frozenset({1}), 1, "1", None, [1]])
+def test_an_operator_takes_no_other_thing(
+    apply: Callable[[object, object], object], other: object
+) -> None:
+    for left, right in ((CPUSet([1]), other), (other, CPUSet([1]))):
+        with pytest.raises(TypeError):
+            apply(left, right)
+    assert CPUSet([1]) != other
+
+
+class Answering:
+    """Somebody who knows how to be combined with a CPUSet is asked."""
+
+    def __ror__(self, other: object) -> str:
+        return f"{other} and more"
+
+
+def test_the_other_side_is_asked() -> None:
+    assert CPUSet([1]) | Answering() == "1 and more"
+
+
+class Id:
+    """An integer of another make, as numpy's are."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+def test_ids_of_another_make_are_taken() -> None:
+    assert CPUSet([Id(3), Id(0)]) == CPUSet([0, 3])  # type: ignore[list-item]
+    assert CPUSet.from_mask(Id(5)) == CPUSet([0, 2])  # type: ignore[arg-type]
+    with pytest.raises(CPUSetError, match="65536"):
+        CPUSet([Id(65536)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ANY("0-3"), "cpus must be CPU ids, which CPUSet.parse reads of a text"),
+        (lambda: ANY(b"0-3"), "cpus must be CPU ids, which CPUSet.parse reads of a text"),
+        (lambda: ANY(3), "cpus must be several CPU ids, such as [0, 1], not 3"),
+        (lambda: ANY([1.0]), "each CPU id must be a whole number, not 1.0"),
+        (lambda: ANY([True]), "each CPU id must be a whole number, not True"),
+        (lambda: ANY(["1"]), "each CPU id must be a whole number, not '1'"),
+        (lambda: ANY.from_mask("1"), "mask must be a whole number, not '1'"),
+        (lambda: ANY.from_mask(TRUE), "mask must be a whole number, not True"),
+        (lambda: ANY.union([{1}]), "each of the sets must be a CPUSet, not {1}"),
+        (lambda: ANY.parse(3), "text must be a list of CPUs such as '0-3,8', not 3"),
+        (lambda: ANY.parse_hex(3), "text must be a mask such as 'ff' or '1,00000000', not 3"),
+        (lambda: ANY().isdisjoint({1}), "other must be a CPUSet, not {1}"),
+    ],
+)
+def test_a_wrong_type_is_told(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(said)):
+        make()
+
+
+@given(st.integers(-5, 2 * MAX_CPU))
+def test_there_is_one_limit(cpu: int) -> None:
+    """An id is taken by all that make a set, or by none."""
+    makers: tuple[Callable[[], CPUSet], ...] = (
+        lambda: CPUSet([cpu]),
+        lambda: CPUSet([Id(cpu)]),  # type: ignore[list-item]
+        lambda: CPUSet.parse(str(cpu)),
+        lambda: CPUSet.from_mask(1 << cpu if cpu >= 0 else cpu),
+        lambda: CPUSet.parse_hex(f"{1 << cpu:x}" if cpu >= 0 else str(cpu)),
+    )
+    for make in makers:
+        if 0 <= cpu <= MAX_CPU:
+            assert list(make()) == [cpu]
+        else:
+            with pytest.raises(CPUSetError):
+                make()

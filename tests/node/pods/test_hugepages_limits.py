@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pinfold.adapters.affinity.affinity import not_granted
 from pinfold.adapters.cgroup.limits import apply, apply_nested, v1_settings, v2_settings
 from pinfold.core.pod.annotations import MEMORY_LIMIT
-from pinfold.core.pod.pod import Container, Pod, apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity

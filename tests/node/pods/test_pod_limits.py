@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from pinfold.core.kubelet.own_policies import IOWeights
 from pinfold.core.memory.protection import MemoryQoS, Protection, Reservation
 from pinfold.core.pod.api import pod_from_api
-from pinfold.core.pod.pod import Pod, apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import Pod
 from pinfold.node.pods.limits import PodLimits
 from pinfold.node.settings import NodeSettings
 

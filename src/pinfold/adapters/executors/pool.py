@@ -7,11 +7,13 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import Final, Self
 
+from pinfold.core.values.errors import PinfoldError
+
 MANY: Final = 1 << 20
 """As many calls at once as anybody has: the executor says when each is begun."""
 
 
-class ExecutorError(Exception):
+class ExecutorError(PinfoldError):
     """There is no such executor, or it cannot be had; the message names the remedy."""
 
 

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pinfold.core.values.errors import PinfoldError
 from pinfold.formats.json_or_yaml import Document, DocumentError, read_documents
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
-class ManifestError(ValueError):
+class ManifestError(PinfoldError, ValueError):
     """A manifest that cannot be used; the message names file, place and remedy."""
 
     def __init__(self, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.pod.annotations import named
 from pinfold.core.pod.api import PodError, described, pod_from_api
+from pinfold.core.pod.defaults import apply_defaults
 from pinfold.core.pod.manifest.pod_templates import POD_GROUPS, WORKLOADS, pod_template
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
 from pinfold.core.pod.manifest.workload_fields import (
@@ -29,13 +30,14 @@ from pinfold.core.pod.manifest.workload_fields import (
     annotations_above,
     unknown_fields,
 )
-from pinfold.core.pod.pod import Pod, apply_defaults
+from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.priorities import Priorities
 from pinfold.core.pod.scheduling import Scheduling
 from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.quota.counted_pod import CountedPod, new_pod_from_api
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.values.notes import Note, said_once
+from pinfold.formats.paths import StrPath, path_texts
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 
@@ -68,7 +70,7 @@ class Manifests(Struct, frozen=True):
 
 
 def read_manifests(
-    paths: Sequence[str],
+    paths: StrPath | Iterable[StrPath],
     *,
     own: bool = False,
     claims: ClaimRules = ClaimRules(),  # noqa: B008 - frozen
@@ -79,15 +81,16 @@ def read_manifests(
     kubelet has rejected are planned again.
 
     Args:
-        paths: the files and folders.
+        paths: the files and folders, or one of them.
         own: whether the node's configuration has a section ``pinfold``.
         claims: which claims are for CPUs.
 
     Raises:
         ManifestError: see the class.
+        TypeError: a path that is neither a text nor a ``pathlib.Path``.
     """
     reader = _Reader(claims, own=own)
-    for path in manifest_files(paths):
+    for path in manifest_files(path_texts(paths)):
         number = 0
         for number, document in enumerate(file_documents(path), start=1):
             reader.read(document.content, f"{path}: document {number} (line {document.line})")

@@ -15,7 +15,8 @@ from pinfold.core.pod.annotation import DOMAIN
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
-from pinfold.core.pod.pod import Container, Pod, QOSClass, apply_defaults
+from pinfold.core.pod.defaults import apply_defaults
+from pinfold.core.pod.pod import Container, Pod, QOSClass
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.nri import Resources
 

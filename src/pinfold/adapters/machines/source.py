@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.formats.paths import StrPath, path_text
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -49,7 +50,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _SUFFIXES: Final = (".gz", ".xz", ".bz2", ".json", ".xml", ".v3", ".hwloc", ".txt")
 
 
-def open_machine(source: str | None) -> Machine:
+def open_machine(source: StrPath | None) -> Machine:
     """Read a machine from anything that ``--machine`` takes, or this one (None).
 
     An existing path always wins over a short form of the same spelling.
@@ -57,12 +58,17 @@ def open_machine(source: str | None) -> Machine:
     Raises:
         MachineError: nothing of that name, a file of no known form, or one that is damaged; the
             message names the file, the place in it, and what to do.
+        TypeError: neither a text nor a ``pathlib.Path``.
+
+    >>> len(open_machine("2s8c2t").online)
+    32
     """
     if source is None:
         # Each form is imported when it is there: the start-up time of every command counts.
         from pinfold.adapters.machines.discovery import read_live  # noqa: PLC0415 - 3.9 ms
 
         return read_live()
+    source = path_text(source)
     try:
         mode = os.stat(source).st_mode  # noqa: PTH116 - Path("") would be this directory
     except (OSError, ValueError) as error:
@@ -80,12 +86,13 @@ def open_machine(source: str | None) -> Machine:
     return read_document(data, name=_machine_name(path), file=source)
 
 
-def is_tree(source: str) -> bool:
+def is_tree(source: StrPath) -> bool:
     """Whether a source of a machine is a sysfs tree: a folder, or an archive of one.
 
     Raises:
         MachineError: it cannot be read.
     """
+    source = path_text(source)
     path = Path(source)
     try:
         return path.is_dir() or (path.is_file() and _begins_tar(_read_head(path)))

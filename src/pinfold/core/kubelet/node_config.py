@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,13 +24,67 @@ from pinfold.core.kubelet.versions import (
     NamedVersion,
     VersionSource,
 )
-from pinfold.core.pod.pod import NO_RESOURCES, Resources
+from pinfold.core.pod.pod import NO_RESOURCES, Resources, check_resources
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.errors import is_number, wrong_type
 
 NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 STATIC: Final = "static"
+
+_FIELDS: Final[tuple[tuple[tuple[str, ...], Callable[[object], bool], str], ...]] = (
+    (
+        (
+            "cpu_manager_policy",
+            "topology_manager_policy",
+            "topology_manager_scope",
+            "memory_manager_policy",
+            "memory_reservation_policy",
+        ),
+        lambda value: isinstance(value, str),
+        "a text, the kubelet's word",
+    ),
+    (
+        (
+            "cpu_manager_policy_options",
+            "topology_manager_policy_options",
+            "eviction_hard",
+            "feature_gates",
+        ),
+        lambda value: isinstance(value, Mapping),
+        "a mapping, as in a KubeletConfiguration",
+    ),
+    (
+        ("max_pods", "pods_per_core", "pod_pids_limit"),
+        lambda value: is_number(value, whole=True),
+        "a whole number",
+    ),
+    (
+        ("cpu_manager_reconcile_period", "cpu_cfs_quota_period", "scale_down_grace_period"),
+        is_number,
+        "a number of seconds",
+    ),
+    (
+        ("reserved_system_cpus",),
+        lambda value: isinstance(value, CPUSet),
+        "a CPUSet, such as CPUSet.parse('0-3')",
+    ),
+    (("cpu_cfs_quota",), lambda value: isinstance(value, bool), "True or False"),
+    (
+        ("reserved_memory",),
+        lambda value: isinstance(value, tuple),
+        "a tuple of mappings with numaNode and limits",
+    ),
+)
+"""What a field has to be, for whoever makes one in Python; files are checked as they are read."""
+_NOT_NEGATIVE: Final = (
+    "cpu_manager_reconcile_period",
+    "cpu_cfs_quota_period",
+    "scale_down_grace_period",
+    "max_pods",
+    "pods_per_core",
+)
 
 
 class NodeConfig(Struct, frozen=True):
@@ -39,6 +93,16 @@ class NodeConfig(Struct, frozen=True):
     ``reserved_memory`` is the list of ``{numaNode, limits}`` as read; durations are seconds;
     maps are as in the file, with the quantities parsed.  ``scale_down_grace_period`` is Pinfold's
     own: for how long an application is told before CPUs are taken from it, unless its pod says.
+
+    Whether a kubelet would start with it is known once there is a machine: a
+    :class:`~pinfold.planning.planner.Planner` says so.
+
+    Raises:
+        TypeError: a field of a wrong type, such as a text where a CPUSet is wanted.
+        ValueError: a number that is negative.
+
+    >>> NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0])).max_pods
+    110
     """
 
     cpu_manager_policy: str = "none"
@@ -79,6 +143,19 @@ class NodeConfig(Struct, frozen=True):
     """What is to be said of it; "" where these are the recorded answers of just this version."""
     own: OwnPolicies | None = None
     """None for a kubelet, and where the file has no section ``pinfold``."""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError by the name of the first field that is no such thing."""
+        for names, is_one, wanted in _FIELDS:
+            for name in names:
+                value = getattr(self, name)
+                if not is_one(value):
+                    raise wrong_type(name, wanted, value)
+        for name in _NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, must not be negative")
+        for name in ("kube_reserved", "system_reserved"):
+            check_resources(name, getattr(self, name))
 
     def of_version(self, named: NamedVersion, source: VersionSource) -> NodeConfig:
         """The same under the rules of a version that somebody named."""

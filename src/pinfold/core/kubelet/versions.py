@@ -13,6 +13,8 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from pinfold.core.values.errors import PinfoldError
+
 T = TypeVar("T")
 
 _NUMBER: Final = "(0|[1-9][0-9]{0,3})"
@@ -20,7 +22,7 @@ _BUILD: Final = "[-+][0-9A-Za-z.+_-]{0,200}"
 _TEXT: Final = re.compile(rf"v?{_NUMBER}\.{_NUMBER}(?:\.{_NUMBER})?(?:{_BUILD})?")
 
 
-class KubeletVersionError(ValueError):
+class KubeletVersionError(PinfoldError, ValueError):
     """A text that is no version, or one of a kubelet that is older than all that are known."""
 
 

@@ -14,11 +14,12 @@ from typing import Final
 from msgspec import Struct, field
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.errors import PinfoldError
 
 NO_HUGEPAGES: Final[Mapping[int, HugepagePool]] = MappingProxyType({})
 
 
-class MachineError(ValueError):
+class MachineError(PinfoldError, ValueError):
     """A source that cannot be read as a machine; the message names file, place and remedy."""
 
 

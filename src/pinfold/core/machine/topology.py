@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from pinfold.core.values.cpuset import CPUSet, iter_bits
+from pinfold.core.values.errors import PinfoldError
 
 
-class TopologyError(ValueError):
+class TopologyError(PinfoldError, ValueError):
     """Rows that cannot be one machine."""
 
 

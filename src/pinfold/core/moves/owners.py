@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.errors import PinfoldError
 
 WHOLE_POD: Final = ""
 """In place of a container's name: the pod as a whole is the owner."""
@@ -111,7 +112,7 @@ class Refusal(Enum):
     MEMORY = "memory"
 
 
-class MoveError(ValueError):
+class MoveError(PinfoldError, ValueError):
     """Moves that cannot be made; ``refusal`` says why, ``remedy`` what would help."""
 
     def __init__(self, refusal: Refusal, problem: str, remedy: str) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from pinfold.core.pod.named import UnknownPodError, pod_named
 from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.values.errors import PinfoldError, is_number, wrong_type
 
 MOST_CPUS: Final = 999_999
 """Nobody asks for more."""
@@ -25,7 +26,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 _NAME: Final = re.compile("[a-z0-9]([-a-z0-9_.]*[a-z0-9])?", re.ASCII | re.IGNORECASE)
 
 
-class ResizeError(ValueError):
+class ResizeError(PinfoldError, ValueError):
     """A resize that cannot be asked for; the message names it and what would do."""
 
 
@@ -80,11 +81,26 @@ class ResizeWish(Struct, frozen=True):
         pod: ``NAME``, or ``NAMESPACE/NAME`` where several pods have the name.
         container: its name; None for the pod's only one.
         cpus: how many exclusive CPUs it is to have, from 1.
+
+    Raises:
+        TypeError: a field of a wrong type.
+        ResizeError: fewer CPUs than one, or more than anybody has.
     """
 
     pod: str
     container: str | None
     cpus: int
+
+    def __post_init__(self) -> None:
+        """Check types and number."""
+        if not isinstance(self.pod, str):
+            raise wrong_type("pod", "a name", self.pod)
+        if not isinstance(self.container, str | None):
+            raise wrong_type("container", "a name, or None", self.container)
+        if not is_number(self.cpus, whole=True):
+            raise wrong_type("cpus", "a whole number", self.cpus)
+        if not 1 <= self.cpus <= MOST_CPUS:
+            raise ResizeError(f"{self.cpus} is no number of CPUs from 1 to {MOST_CPUS}")
 
     @classmethod
     def parse(cls, text: str) -> ResizeWish:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pinfold.core.pod.pod import NO_RESOURCES, Container, Pod, PodResources, Resources
+from pinfold.core.values.errors import PinfoldError
 from pinfold.core.values.quantity import NULL, Quantity, QuantityError
 
 _LARGEST: Final = 10**64
 """Larger integers are no quantities, and Python does not print those of thousands of digits."""
 
 
-class PodError(ValueError):
+class PodError(PinfoldError, ValueError):
     """An object that is no pod; ``path`` is the field that is wrong."""
 
     def __init__(self, path: str, problem: str) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from pinfold.core.pod.pod import Pod
+from pinfold.core.values.errors import PinfoldError
 
 _SHOWN: Final = 10
 
 
-class UnknownPodError(ValueError):
+class UnknownPodError(PinfoldError, ValueError):
     """There is no pod of a name among those of the manifests, or more than one."""
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.core.pod.annotations import MIXED_CPUS
+from pinfold.core.values.errors import wrong_type
 from pinfold.core.values.quantity import Quantity
 
 CPU: Final = "cpu"
@@ -30,6 +31,21 @@ Resources = Mapping[str, Quantity]
 NO_RESOURCES: Final[Resources] = MappingProxyType({})
 
 
+def check_resources(name: str, resources: object) -> None:
+    """Make sure that this is a mapping from names to quantities; ``name`` is for the error.
+
+    Raises:
+        TypeError: it is another thing.
+    """
+    if resources is NO_RESOURCES:
+        return
+    if not isinstance(resources, Mapping):
+        raise wrong_type(name, "a mapping such as {'cpu': Quantity.parse('2')}", resources)
+    for key, quantity in resources.items():
+        if not isinstance(quantity, Quantity):
+            raise wrong_type(f"{name}[{key!r}]", "a Quantity, as Quantity.parse reads", quantity)
+
+
 class QOSClass(Enum):
     """The API's ``PodQOSClass``."""
 
@@ -39,12 +55,29 @@ class QOSClass(Enum):
 
 
 class Container(Struct, frozen=True):
-    """A container's name and resources; ``restart_policy`` matters for init containers only."""
+    """A container's name and resources; ``restart_policy`` matters for init containers only.
+
+    Requests are taken as they are: what the API server fills in of limits does
+    :func:`apply_defaults`.
+
+    Raises:
+        TypeError: a name that is no text, or resources that map no names to quantities.
+
+    >>> Container("c", requests={"cpu": Quantity.parse("2")}).is_sidecar
+    False
+    """
 
     name: str
     requests: Resources = NO_RESOURCES
     limits: Resources = NO_RESOURCES
     restart_policy: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types."""
+        if not isinstance(self.name, str):
+            raise wrong_type("name", "a text", self.name)
+        check_resources("requests", self.requests)
+        check_resources("limits", self.limits)
 
     @property
     def is_sidecar(self) -> bool:
@@ -58,9 +91,24 @@ class PodResources(Struct, frozen=True):
     requests: Resources = NO_RESOURCES
     limits: Resources = NO_RESOURCES
 
+    def __post_init__(self) -> None:
+        """Check the types."""
+        check_resources("requests", self.requests)
+        check_resources("limits", self.limits)
+
 
 class Pod(Struct, frozen=True, dict=True):
-    """A pod as a node sees it; ``qos`` is computed."""
+    """A pod as a node sees it; ``qos`` is computed.
+
+    ``uid`` tells pods apart; in a manifest that has none it is ``namespace/name``.
+
+    Raises:
+        TypeError: names that are no texts, or containers that are no tuple of Container.
+
+    >>> two = {"cpu": Quantity.parse("2"), "memory": Quantity.parse("1Gi")}
+    >>> Pod("default/p", "p", containers=(Container("c", two, two),)).qos
+    <QOSClass.GUARANTEED: 'Guaranteed'>
+    """
 
     uid: str
     name: str
@@ -80,6 +128,17 @@ class Pod(Struct, frozen=True, dict=True):
     """``scaleDownGracePeriodSeconds`` of KEP-5554."""
     passed_over: PodResources | None = None
     """Resources of its own that do not count (see :func:`pass_over_resources`)."""
+
+    def __post_init__(self) -> None:
+        """Check the types."""
+        for name in ("uid", "name", "namespace"):
+            if not isinstance(getattr(self, name), str):
+                raise wrong_type(name, "a text", getattr(self, name))
+        for name in ("init_containers", "containers"):
+            given = getattr(self, name)
+            if not isinstance(given, tuple) or any(not isinstance(c, Container) for c in given):
+                raise wrong_type(name, "a tuple of Container", given)
+        check_resources("overhead", self.overhead)
 
     @property
     def full_name(self) -> str:
@@ -313,50 +372,3 @@ def pod_limits(pod: Pod) -> dict[str, Quantity]:
         if name in total and not total[name].is_zero:
             total[name] += quantity
     return total
-
-
-def apply_defaults(pod: Pod) -> Pod:
-    """What the API server fills in: requests that are not given are the limits.
-
-    It also rounds every quantity up to a thousandth.
-    """
-    defaulted = replace(
-        pod,
-        init_containers=tuple(_default_requests(c) for c in pod.init_containers),
-        containers=tuple(_default_requests(c) for c in pod.containers),
-        overhead=_rounded(pod.overhead),
-    )
-    if pod.resources is None:
-        return defaulted
-    requests, limits = _rounded(pod.resources.requests), _rounded(pod.resources.limits)
-    pages = {
-        name: quantity
-        for name, quantity in container_limits(defaulted).items()
-        if is_hugepages(name) and name not in requests
-    }
-    limits = {**pages, **limits}
-    if limits:
-        requests = dict(requests)
-        for name, quantity in container_requests(defaulted).items():
-            if name in (CPU, MEMORY):
-                requests.setdefault(name, quantity)
-        for name, quantity in limits.items():
-            if is_pod_level_resource(name):
-                requests.setdefault(name, quantity)
-    return replace(defaulted, resources=PodResources(requests, limits))
-
-
-def _default_requests(container: Container) -> Container:
-    requests, limits = _rounded(container.requests), _rounded(container.limits)
-    missing = {n: q for n, q in limits.items() if n not in requests}
-    if missing:
-        requests = {**requests, **missing}
-    elif requests is container.requests and limits is container.limits:
-        return container
-    return replace(container, requests=requests, limits=limits)
-
-
-def _rounded(resources: Resources) -> Resources:
-    if all(quantity.dec[1] >= -3 for quantity in resources.values()):
-        return resources
-    return {name: quantity.round_up(-3)[0] for name, quantity in resources.items()}

@@ -9,24 +9,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from operator import index
 from typing import Final, Self
 
+from pinfold.core.values.errors import PinfoldError, wrong_type
+
 MAX_CPU: Final = 65535
-"""Highest CPU id that is accepted from outside, so that ``0-9999999999`` cannot eat the memory."""
+"""Highest CPU id that is accepted, so that ``0-9999999999`` cannot eat the memory."""
+
+_ABOVE: Final = 1 << (MAX_CPU + 1)
 
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9})(?:/(\d{1,9}))?)?)?", re.ASCII)
 _HEX_WORD = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16384})", re.ASCII)
 
 
-class CPUSetError(ValueError):
-    """A text that is no CPU set; the message names the part that is wrong."""
+class CPUSetError(PinfoldError, ValueError):
+    """A text or numbers that are no CPU set; the message names the part that is wrong."""
 
 
 class CPUSet:
-    """An immutable, hashable set of CPU ids (``int`` >= 0).
+    """An immutable, hashable set of CPU ids, from 0 to ``MAX_CPU``.
 
     ``str()`` gives the kernel's list format (cpuset(7), "List format"): sorted, ranges joined,
-    ``""`` for the empty set.  Iteration ascends.  The operators are those of ``frozenset``.
+    ``""`` for the empty set.  Iteration ascends.  The operators are those of ``frozenset``, and
+    take a CPUSet on both sides: anything else is a ``TypeError``.
+
+    Args:
+        cpus: the ids, any integers.  A text is read by :meth:`parse`, a bitmask by
+            :meth:`from_mask`.
+
+    Raises:
+        CPUSetError: an id that is negative or above ``MAX_CPU``.
+        TypeError: a text, one number, or anything among them that is no integer.
 
     >>> CPUSet.parse("0-3,8") | CPUSet([9])
     CPUSet('0-3,8-9')
@@ -37,10 +51,20 @@ class CPUSet:
 
     def __init__(self, cpus: Iterable[int] = ()) -> None:
         mask = 0
-        for cpu in cpus:
-            if cpu < 0:
-                raise CPUSetError(f"CPU id {cpu} is negative")
-            mask |= 1 << cpu
+        if isinstance(cpus, (str, bytes, bytearray)):
+            raise wrong_type("cpus", "CPU ids, which CPUSet.parse reads of a text", cpus)
+        try:
+            for cpu in cpus:
+                if type(cpu) is not int:
+                    mask |= 1 << _id_of(cpu)
+                elif 0 <= cpu <= MAX_CPU:
+                    mask |= 1 << cpu
+                else:
+                    raise _no_id(cpu)
+        except TypeError:
+            if isinstance(cpus, Iterable):
+                raise
+            raise wrong_type("cpus", "several CPU ids, such as [0, 1]", cpus) from None
         object.__setattr__(self, "_mask", mask)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -51,18 +75,36 @@ class CPUSet:
 
     @classmethod
     def from_mask(cls, mask: int) -> Self:
-        """The set whose bit ``n`` is set for every CPU ``n``; ``mask`` >= 0."""
+        """The set whose bit ``n`` is set for every CPU ``n``.
+
+        Raises:
+            CPUSetError: a negative mask, or one of CPUs above ``MAX_CPU``.
+            TypeError: no integer.
+
+        >>> CPUSet.from_mask(0b1011)
+        CPUSet('0-1,3')
+        """
+        if type(mask) is not int:
+            mask = _integer(mask, "mask")
         if mask < 0:
             raise CPUSetError(f"mask {mask} is negative")
+        if mask >= _ABOVE:
+            raise CPUSetError(f"the mask has CPU {mask.bit_length() - 1}, above {MAX_CPU}")
         new = cls.__new__(cls)
         object.__setattr__(new, "_mask", mask)
         return new
 
     @classmethod
     def union(cls, sets: Iterable[CPUSet]) -> Self:
-        """All CPUs of many sets, which is quicker than one union after the other."""
+        """All CPUs of many sets, which is quicker than one union after the other.
+
+        Raises:
+            TypeError: anything among them that is no CPUSet.
+        """
         mask = 0
         for cpus in sets:
+            if not isinstance(cpus, CPUSet):
+                raise wrong_type("each of the sets", "a CPUSet", cpus)
             mask |= cpus.mask
         return cls.from_mask(mask)
 
@@ -76,7 +118,13 @@ class CPUSet:
         Raises:
             CPUSetError: an empty item, a descending range, a zero stride, an id above
                 ``MAX_CPU``, or anything that is no number.
+            TypeError: no text.
+
+        >>> len(CPUSet.parse("0-30:2"))
+        16
         """
+        if not isinstance(text, str):
+            raise wrong_type("text", "a list of CPUs such as '0-3,8'", text)
         stripped = text.strip()
         if not stripped:
             return cls.from_mask(0)
@@ -98,7 +146,10 @@ class CPUSet:
 
         Raises:
             CPUSetError: a word that is no hexadecimal number or has more than 32 bits.
+            TypeError: no text.
         """
+        if not isinstance(text, str):
+            raise wrong_type("text", "a mask such as 'ff' or '1,00000000'", text)
         stripped = text.strip()
         mask = 0
         if not stripped:
@@ -161,31 +212,53 @@ class CPUSet:
         return self._mask == other._mask if isinstance(other, CPUSet) else NotImplemented
 
     def __or__(self, other: CPUSet) -> CPUSet:
+        if not isinstance(other, CPUSet):
+            return NotImplemented
         return CPUSet.from_mask(self._mask | other._mask)
 
     def __and__(self, other: CPUSet) -> CPUSet:
+        if not isinstance(other, CPUSet):
+            return NotImplemented
         return CPUSet.from_mask(self._mask & other._mask)
 
     def __sub__(self, other: CPUSet) -> CPUSet:
+        if not isinstance(other, CPUSet):
+            return NotImplemented
         return CPUSet.from_mask(self._mask & ~other._mask)
 
     def __xor__(self, other: CPUSet) -> CPUSet:
+        if not isinstance(other, CPUSet):
+            return NotImplemented
         return CPUSet.from_mask(self._mask ^ other._mask)
 
     def __le__(self, other: CPUSet) -> bool:
+        if not isinstance(other, CPUSet):
+            return NotImplemented
         return self._mask & ~other._mask == 0
 
     def __ge__(self, other: CPUSet) -> bool:
-        return other <= self
+        if not isinstance(other, CPUSet):
+            return NotImplemented
+        return other._mask & ~self._mask == 0
 
     def __lt__(self, other: CPUSet) -> bool:
-        return self != other and self <= other
+        if not isinstance(other, CPUSet):
+            return NotImplemented
+        return self._mask != other._mask and self._mask & ~other._mask == 0
 
     def __gt__(self, other: CPUSet) -> bool:
-        return other < self
+        if not isinstance(other, CPUSet):
+            return NotImplemented
+        return self._mask != other._mask and other._mask & ~self._mask == 0
 
     def isdisjoint(self, other: CPUSet) -> bool:
-        """Whether no CPU is in both sets."""
+        """Whether no CPU is in both sets.
+
+        Raises:
+            TypeError: no CPUSet.
+        """
+        if not isinstance(other, CPUSet):
+            raise wrong_type("other", "a CPUSet", other)
         return self._mask & other._mask == 0
 
 
@@ -226,6 +299,29 @@ def _range_mask(item: str, match: re.Match[str]) -> int:
         raise CPUSetError(f"stride of {item!r} must be at least 1, and no more used than grouped")
     mask = sum(((1 << used) - 1) << start for start in range(low, high + 1, group))
     return mask & (run << low)
+
+
+def _id_of(cpu: object) -> int:
+    number = _integer(cpu, "each CPU id")
+    if not 0 <= number <= MAX_CPU:
+        raise _no_id(number)
+    return number
+
+
+def _no_id(cpu: int) -> CPUSetError:
+    if cpu < 0:
+        return CPUSetError(f"CPU id {cpu} is negative")
+    return CPUSetError(f"CPU id {cpu}: CPU ids above {MAX_CPU} are not accepted")
+
+
+def _integer(value: object, name: str) -> int:
+    """An integer that is no plain ``int``: numpy's are as good, and True is no CPU."""
+    try:
+        if not isinstance(value, bool):
+            return index(value)  # type: ignore[arg-type] # this is what says whether it is one
+    except TypeError:
+        pass
+    raise wrong_type(name, "a whole number", value)
 
 
 def _shorten(text: str, limit: int = 60) -> str:

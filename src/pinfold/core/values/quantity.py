@@ -12,6 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
+from pinfold.core.values.errors import PinfoldError
+
 NANO: Final = -9
 _MAX: Final = 2**63 - 1
 _MAX_TEXT: Final = 4096
@@ -36,7 +38,7 @@ _DECIMAL_NAMES: Final = {power: name for name, power in _DECIMAL.items()}
 _BINARY_NAMES: Final = {0: "", **{power: name for name, power in _BINARY.items()}}
 
 
-class QuantityError(ValueError):
+class QuantityError(PinfoldError, ValueError):
     """A text that is no quantity; the message is the kubelet's."""
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike, fspath
 
 from pinfold.adapters.executors.opening import Choice, open_pool
 from pinfold.documents.simulation.results import Simulation
+from pinfold.formats.paths import StrPath
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
 from pinfold.planning.simulation.experiment.loading import LoadedExperiment, load_experiment
 
 
 def simulate(
-    experiment: str | PathLike[str] | LoadedExperiment,
+    experiment: StrPath | LoadedExperiment,
     *,
-    traces: str | PathLike[str] | None = None,
+    traces: StrPath | None = None,
     seeds: Sequence[int] = (),
     workers: int = 1,
 ) -> Simulation:
@@ -31,9 +31,9 @@ def simulate(
         ConfigError: the experiment is wrong somewhere; the message names the field.
         TraceError: the arrivals cannot be read.
         RunError: a run came to no result.
+        TypeError: a path that is neither a text nor a ``pathlib.Path``.
     """
     if not isinstance(experiment, LoadedExperiment):
-        folder = None if traces is None else fspath(traces)
-        experiment = load_experiment(fspath(experiment), traces=folder, seeds=tuple(seeds))
+        experiment = load_experiment(experiment, traces=traces, seeds=tuple(seeds))
     with open_pool(Choice(workers=workers), len(experiment.specs)) as pool:
         return run_experiment(experiment, pool).simulation

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pinfold.core.pod.api import PodError, metadata_of, pod_from_api
+from pinfold.core.pod.defaults import apply_defaults
 from pinfold.core.pod.manifest.assigned_fields import mark_of
 from pinfold.core.pod.manifest.fields import MOST_CONTAINERS, Room, flag, text_of
 from pinfold.core.pod.manifest.names import CONTAINER_LISTS, reference_problems
 from pinfold.core.pod.manifest.security import fs_group, security_of
 from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
 from pinfold.core.pod.manifest.workload_volumes import mounts_of, volumes_of
-from pinfold.core.pod.pod import apply_defaults
 from pinfold.core.pod.security import Security
 from pinfold.core.pod.workload import (
     DEFAULT_GRACE_PERIOD,

@@ -14,6 +14,7 @@ from msgspec import Struct
 from pinfold.adapters.executors.pool import WorkerPool
 from pinfold.admission.model import NodeError
 from pinfold.core.machine.machine import MachineError
+from pinfold.core.values.errors import PinfoldError
 from pinfold.planning.simulation.campaign.parcel import ParcelError, packed
 from pinfold.planning.simulation.campaign.watch import Stage, Watch
 from pinfold.planning.simulation.campaign.worker import (
@@ -43,7 +44,7 @@ _TOLD: Final = (
 """Errors whose text is for people as it is."""
 
 
-class RunError(Exception):
+class RunError(PinfoldError):
     """A run came to no result; the message names the run, the cause and the remedy."""
 
 

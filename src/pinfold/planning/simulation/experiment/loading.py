@@ -43,6 +43,7 @@ from pinfold.documents.simulation.experiment import (
     Synthetic,
     Trace,
 )
+from pinfold.formats.paths import StrPath, path_text
 from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.planner import Planner
 from pinfold.planning.simulation.experiment.specification import (
@@ -91,7 +92,7 @@ class LoadedExperiment(Struct, frozen=True):
 
 
 def load_experiment(
-    path: str, *, traces: str | None = None, seeds: Sequence[int] = ()
+    path: StrPath, *, traces: StrPath | None = None, seeds: Sequence[int] = ()
 ) -> LoadedExperiment:
     """Read an experiment, and all files that it names, which are looked for beside it.
 
@@ -103,7 +104,9 @@ def load_experiment(
     Raises:
         ConfigError: anything in it that is wrong, by its field; also a configuration with which
             no kubelet would start on one of the machines.
+        TypeError: a path that is neither a text nor a ``pathlib.Path``.
     """
+    path, traces = path_text(path), None if traces is None else path_text(traces)
     experiment = read_experiment(path)
     if seeds:
         experiment = replace(experiment, spec=replace(experiment.spec, seeds=tuple(seeds)))
