@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from pinfold.adapters.machines.source import open_machine
 from pinfold.cli.commands.plan import plan
 from pinfold.cli.commands.topology import topology
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.planning.planner import Planner
 from tests.scenes.sysfs_trees import CPU, NODE
 
 ONLINE = {f"{CPU}/online": "0-3\n", f"{CPU}/present": "0-3\n", "proc/meminfo": "MemTotal: 9 kB\n"}
@@ -77,3 +81,57 @@ def test_a_plan_refuses_and_says_where_to_look(odd: tuple[str, tuple[str, ...]])
     assert "so a kubelet would see none" in done.output
     assert "pinfold topology" in done.output
     assert "Traceback" not in done.output
+
+
+GPU_POD = """\
+kind: Pod
+apiVersion: v1
+metadata: {name: train}
+spec:
+  containers:
+  - name: model
+    image: i
+    resources: {limits: {cpu: 4, memory: 8Gi, hugepages-1Gi: 4Gi, nvidia.com/gpu: 2}}
+"""
+NEW_NODE = "2s8c2t@half@64Gi+hp1Gi=16@1+gpu=2@1+example.com/nic=2"
+STATIC = ("--policy", "static", "--reserved-cpus", "0,16")
+
+
+def planned(machine: str, *options: str) -> dict[str, Any]:
+    done = CliRunner().invoke(
+        plan, ["--machine", machine, *STATIC, *options, "-o", "json", "-"], input=GPU_POD
+    )
+    assert done.exit_code == 0, done.output
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_a_new_node_is_planned_with_its_huge_pages_and_devices(tmp_path: Path) -> None:
+    [pod] = planned(NEW_NODE)["pods"]
+    assert pod["admitted"], pod
+    [container] = pod["containers"]
+    assert container["devices"] == {"nvidia.com/gpu": ["gpu-0", "gpu-1"]}
+
+    told = called("--machine", NEW_NODE, "-o", "json")
+    document = tmp_path / "new.json"
+    document.write_text(told.output, encoding="utf-8")
+    assert open_machine(document).pci == open_machine(NEW_NODE).pci
+    assert planned(str(document))["pods"] == [pod]
+
+    # A file of devices has the whole say.
+    devices = tmp_path / "devices.yaml"
+    devices.write_text(
+        "kind: Devices\nversion: 1\nresources:\n  nvidia.com/gpu: {near: [nic-0, nic-1]}\n",
+        encoding="utf-8",
+    )
+    [other] = planned(NEW_NODE, "--devices", str(devices))["pods"]
+    assert other["containers"][0]["devices"] == {"nvidia.com/gpu": ["gpu-0", "gpu-1"]}
+    [one] = Planner(open_machine(NEW_NODE), NodeConfig(), devices={}).devices or [None]
+    assert one is None
+
+
+def test_the_devices_of_a_new_node_are_at_their_numa_nodes() -> None:
+    text = called("--machine", NEW_NODE).output
+    assert "16 x 1 GiB (16 free)" in text
+    section = text.partition("PCI devices")[2]
+    assert section.index("nic-0") < section.index("node 1") < section.index("gpu-0, gpu-1")

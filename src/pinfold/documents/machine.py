@@ -79,6 +79,8 @@ class PCIRow(Record, frozen=True, kw_only=True):
     names: Some[str] | UnsetType = UNSET
     """Of the interfaces and disks that it is."""
     physical_function: str | UnsetType = UNSET
+    resource: str | UnsetType = UNSET
+    """Under which a device plugin lists it; only where a short form has described the machine."""
 
 
 class KubeletView(Record, frozen=True, kw_only=True):

@@ -85,6 +85,7 @@ def _pci(function: PCIFunction) -> form.PCIRow:
         local_cpus=_listed(function.local_cpus),
         names=_told(function.names or None),
         physical_function=_told(function.physical_function),
+        resource=_told(function.resource),
     )
 
 

@@ -18,7 +18,7 @@ from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.admission.resize import Resize, plan_resize, settle_resize
 from pinfold.admission.settling import settle
 from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
-from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.devices.devices import DeviceInventory, devices_of_machine
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -123,8 +123,9 @@ class Planner:
         machine: the hardware.
         config: the kubelet's settings.
         rules: the kubelet's allocation (the default), or the sound one.
-        devices: what the device plugins list.  Whether they would rather give away other devices
-            (GetPreferredAllocation) is not known to a plan.
+        devices: what the device plugins list; None: what a machine's short form says of them.
+            Whether they would rather give away other devices (GetPreferredAllocation) is not known
+            to a plan.
         classes: the classes by which devices can be asked for.
         kernel: what is known of the machine's kernel.
         quotas: those of the pods' namespaces, and what of the pods decides about them.
@@ -170,11 +171,13 @@ class Planner:
         self.classes = classes
         self.view: KubeletView = kubelet_view(machine)
         self.node: Node = build_node(machine, config, view=self.view, rules=rules)
+        if devices is None:
+            devices = devices_of_machine(machine)
         if devices:
             check_device_hints(self.node, self.view, devices)
         self.devices: DeviceInventory = {
             name: replace(resource, preferred_allocation=False)
-            for name, resource in (devices or {}).items()
+            for name, resource in devices.items()
         }
 
     @property

@@ -29,6 +29,7 @@ from pinfold.core.machine.machine import (
     UpperCache,
 )
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.resource_names import is_extended
 from pinfold.documents import machine as form
 from pinfold.documents.records import VERSION, Pages
 
@@ -153,7 +154,17 @@ class _Reader:
             local_cpus=None if local is None else self._set(local, f"pci[{index}]", within=False),
             names=tuple(pci.names or ()),
             physical_function=_known(pci.physical_function),
+            resource=self._resource(index, pci),
         )
+
+    def _resource(self, index: int, pci: form.PCIRow) -> str | None:
+        name = _known(pci.resource)
+        if name is not None and not is_extended(name):
+            raise MachineError(
+                f"{self.file}: pci[{index}]: {name[:60]!r} is no name of a device plugin's "
+                "resource; it is a domain, a slash and a name, such as example.com/gpu"
+            )
+        return name
 
     def _distances(self) -> Distances | None:
         distances = self.document.numa_distances

@@ -12,6 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.machine.machine import Machine
+
 _NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_DEVICES: Final[Mapping[str, Device]] = MappingProxyType({})
 
@@ -47,6 +49,20 @@ class DeviceResource(Struct, frozen=True):
 
 DeviceInventory = Mapping[str, DeviceResource]
 """Resource name -> the resource, for every plugin that is registered or not yet given up."""
+
+
+def devices_of_machine(machine: Machine) -> DeviceInventory:
+    """What the device plugins of a machine would list that is described by a short form.
+
+    A device is called as its PCI function is.
+    """
+    found: dict[str, dict[str, Device]] = {}
+    for function in machine.pci:
+        if function.resource is not None:
+            id_ = function.names[0] if function.names else function.address
+            nodes = () if function.numa_node < 0 else (function.numa_node,)
+            found.setdefault(function.resource, {})[id_] = Device(id_, numa_nodes=nodes)
+    return {name: DeviceResource(name, devices) for name, devices in found.items()}
 
 
 class DeviceMount(Struct, frozen=True):

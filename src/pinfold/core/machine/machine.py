@@ -111,6 +111,8 @@ class PCIFunction(Struct, frozen=True):
     None where the kernel does not tell.  ``names`` are the kernel's of what it drives: interfaces,
     block devices and so on, and what is stacked on them (a bond is a name of each of its links).
     ``physical_function`` is the address of the function that a virtual one belongs to.
+    ``resource`` is the extended resource under which a device plugin lists it; only a machine that
+    is described and not read tells that.
     """
 
     address: str
@@ -119,6 +121,7 @@ class PCIFunction(Struct, frozen=True):
     local_cpus: CPUSet | None
     names: tuple[str, ...] = ()
     physical_function: str | None = None
+    resource: str | None = None
 
 
 class UpperCache(Struct, frozen=True):

@@ -1,25 +1,28 @@
-"""The short form: a machine in a word, such as ``2s8c2t`` or ``2s2n4l16c2t@half@64Gi``.
+"""The short form: a machine in a word, such as ``2s8c2t`` or ``2s32c2t@half@256Gi+hp1Gi=64+gpu=8``.
 
 Grammar (each count is followed by its letter; the letters come in this order)::
 
-    [SOCKETSs] [NODESn] [CACHESl] CORESc [THREADSt] [@half] [@MEMORY]
+    [SOCKETSs] [NODESn] [CACHESl] CORESc [THREADSt] [@NUMBERING] [@MEMORY]
+        [+hpSIZE=PAGES[@NODES]]... [+RESOURCE=DEVICES[@NODES]]...
 
-==========  ======================================================  ==================
-``s``       sockets                                                 1
-``n``       NUMA nodes *per socket*                                 1
-``l``       level 3 caches *per socket*; ``0l`` for none            one per NUMA node
-``c``       cores *per socket*, whatever ``n`` and ``l`` are        must be given
-``t``       threads per core                                        1
-``@half``   sibling threads are numbered in the second half         numbered adjacent
-``@16Gi``   memory of each NUMA node (Ki, Mi, Gi, Ti or bytes)      4 GiB for each CPU
-==========  ======================================================  ==================
+==============  ==================================================  ==================
+``s``           sockets                                             1
+``n``           NUMA nodes *per socket*                             1
+``l``           level 3 caches *per socket*; ``0l`` for none        one per NUMA node
+``c``           cores *per socket*, whatever ``n`` and ``l`` are    must be given
+``t``           threads per core                                    1
+``@half``       numbers of the CPUs, a :class:`.Numbering`          ``@adjacent``
+``@16Gi``       memory of *each NUMA node* (Ki, Mi, Gi, Ti, bytes)  4 GiB for each CPU
+``+hp1Gi=16``   pages of huge pages of *each NUMA node*             none
+``+hp2Mi=9@1``  the same, at these NUMA nodes only
+``+gpu=4``      devices of *the machine*, spread over its nodes     none
+``+gpu=4@0-1``  the same, spread over these NUMA nodes
+==============  ==================================================  ==================
 
-``2s2n8c2t`` so has 2 x 8 = 16 cores and 32 CPUs, with 4 cores in each of the 4 NUMA nodes.
-
-CPUs are numbered socket by socket, node by node, core by core.  Without ``@half`` the threads of
-a core have neighbouring numbers (core 0 is CPUs 0-1, as virtual machines and some AMD servers
-have it); with it the first threads of all cores come first (core 0 of 16 is CPUs 0,16, as Intel
-servers do).  NUMA distances are 10 within a node, 12 within a socket, 21 beyond.
+``2s2n8c2t`` so has 2 x 8 = 16 cores and 32 CPUs, with 4 cores in each of the 4 NUMA nodes.  Huge
+pages are a part of the memory.  Devices are those that a device plugin lists for an extended
+resource, ``DOMAIN/NAME``; ``gpu`` alone is ``nvidia.com/gpu``.  NUMA distances are 10 within a
+node, 12 within a socket, 21 beyond.
 """
 
 from __future__ import annotations
@@ -27,55 +30,47 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from msgspec import Struct
-
-from pinfold.core.machine.machine import (
-    CpuFacts,
-    Distances,
-    KubeletFacts,
-    Machine,
-    MachineError,
-    NUMANode,
-    UpperCache,
+from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.core.machine.planned_machine import (
+    UNITS,
+    Numbering,
+    ShortForm,
+    build,
+    default_memory,
+    spread,
 )
-from pinfold.core.machine.rows import CacheFacts, CpuRow, group_rows
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.core.values.resource_names import is_extended
 
 MAX_CPUS: Final = 4096
 MAX_NUMA_NODES: Final = 1024
 """The kernel's own limit (``CONFIG_NODES_SHIFT`` 10)."""
 
-SOURCE: Final = "short-form"
-_GIB: Final = 1 << 30
-_MEMORY_PER_CPU: Final = 4 * _GIB
+MAX_DEVICES: Final = 4096
 _MAX_MEMORY: Final = 1 << 60
-_LOCAL, _WITHIN_SOCKET, _REMOTE = 10, 12, 21
+_PAGE_SIZES: Final = (1 << 16, 1 << 34)
+"""The smallest and the largest pages that an architecture has: 64 KiB (Arm), 16 GiB (Power)."""
 _EXAMPLE: Final = "such as 2s8c2t or 2s2n16c2t@half@64Gi"
+_BESIDE: Final = "write +hp1Gi=64 for huge pages, +nvidia.com/gpu=4 for devices"
+_RESOURCE: Final = (
+    "devices have the name that pods ask for, such as nvidia.com/gpu (gpu alone is short for that)"
+)
+_SHORT_NAMES: Final = {"gpu": "nvidia.com/gpu"}
 _COUNTS = re.compile(
     r"(?:(?P<s>\d{1,9})s)?(?:(?P<n>\d{1,9})n)?(?:(?P<l>\d{1,9})l)?(?P<c>\d{1,9})c"
     r"(?:(?P<t>\d{1,9})t)?",
     re.ASCII,
 )
-_LOOKS_LIKE = re.compile(r"(?:\d+[a-z])+(?:@[^/]*)?", re.ASCII)
+_LOOKS_LIKE = re.compile(r"(?:\d+[a-z])+(?:@[^/+]*)?(?:\+.*)?", re.ASCII)
 _MEMORY = re.compile(r"(\d{1,19})(Ki|Mi|Gi|Ti)?", re.ASCII)
-_UNITS: Final = {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
-
-
-class ShortForm(Struct, frozen=True):
-    """The counts of a short form; per socket as in the text, ``memory`` in bytes per NUMA node."""
-
-    sockets: int
-    nodes: int
-    caches: int
-    cores: int
-    threads: int
-    half: bool
-    memory: int
-
-    @property
-    def cpus(self) -> int:
-        """CPUs of the machine."""
-        return self.sockets * self.cores * self.threads
+_PAGES = re.compile(r"hp(\d{1,19})(Ki|Mi|Gi)?", re.ASCII)
+_BESIDE_PART = re.compile(r"(?P<what>[^=@]*)=(?P<count>\d{1,9})(?:@(?P<nodes>[^@]*))?", re.ASCII)
+_MAKERS: Final = {
+    **dict.fromkeys(("intel", "amd", "xeon", "epyc"), "half"),
+    **dict.fromkeys(("dell", "interleaved", "alternating"), "alternate"),
+    **dict.fromkeys(("ibm", "power", "kvm", "vm", "siblings"), "adjacent"),
+}
+"""What people write who know the machine: makers are no numbering, but most keep to one."""
 
 
 def looks_like_short_form(text: str) -> bool:
@@ -88,10 +83,12 @@ def parse_counts(text: str) -> ShortForm:
 
     Raises:
         MachineError: not of the grammar, a zero, cores that the NUMA nodes or caches cannot
-            share evenly, or more than ``MAX_CPUS`` CPUs or ``MAX_NUMA_NODES`` NUMA nodes.
+            share evenly, more huge pages than memory, or more than ``MAX_CPUS`` CPUs,
+            ``MAX_NUMA_NODES`` NUMA nodes or ``MAX_DEVICES`` devices.
     """
     shown = repr(text if len(text) <= 60 else text[:57] + "...")
-    counts, *modifiers = text.strip().split("@")
+    before, *beside = text.strip().split("+")
+    counts, *modifiers = before.split("@")
     match = _COUNTS.fullmatch(counts)
     if match is None:
         raise MachineError(
@@ -117,72 +114,133 @@ def parse_counts(text: str) -> ShortForm:
         raise MachineError(
             f"{shown} has {sockets * nodes} NUMA nodes; at most {MAX_NUMA_NODES} are accepted"
         )
-    half = False
+    numbering, memory = _read_modifiers(shown, modifiers)
+    if memory is None:
+        memory = default_memory(cores, threads, nodes)
+    found = _Beside(shown, sockets * nodes, memory)
+    for part in beside:
+        found.read(part)
+    return ShortForm(
+        sockets,
+        nodes,
+        caches,
+        cores,
+        threads,
+        numbering,
+        memory,
+        tuple((size, tuple(pages)) for size, pages in sorted(found.pages.items())),
+        tuple((name, tuple(counts)) for name, counts in found.devices.items()),
+    )
+
+
+def parse_short_form(text: str) -> Machine:
+    """The machine that a short form describes; its name is the text.
+
+    Args:
+        text: :mod:`the short form <pinfold.core.machine.short_form>`.
+
+    Raises:
+        MachineError: it is none; the message says which part, and what to write.
+
+    >>> machine = parse_short_form("2s8c2t@half+hp1Gi=4+gpu=2")
+    >>> str(machine.cores[0]), [function.numa_node for function in machine.pci]
+    ('0,16', [0, 1])
+    """
+    return build(parse_counts(text), name=text.strip())
+
+
+def _read_modifiers(shown: str, modifiers: list[str]) -> tuple[Numbering, int | None]:
+    """What stands after ``@``: how the CPUs are numbered, and the memory of a NUMA node."""
+    numbering: Numbering | None = None
     memory: int | None = None
+    names = {one.value: one for one in Numbering}
     for modifier in modifiers:
-        if modifier == "half":
-            half = True
+        if modifier in names:
+            if numbering not in (None, names[modifier]):
+                raise MachineError(f"{shown} numbers the CPUs twice; leave one out")
+            numbering = names[modifier]
         elif memory is None:
             memory = _read_memory(shown, modifier)
         else:
             raise MachineError(f"{shown} gives the memory of a NUMA node twice; leave one out")
-    if memory is None:
-        memory = _default_memory(cores, threads, nodes)
-    return ShortForm(sockets, nodes, caches, cores, threads, half, memory)
+    return numbering or Numbering.ADJACENT, memory
 
 
-def parse_short_form(text: str) -> Machine:
-    """The machine that a short form describes; its name is the text; see :func:`parse_counts`."""
-    return build(parse_counts(text), name=text.strip())
+class _Beside:
+    """What stands after ``+``: huge pages and devices, by NUMA node."""
 
+    def __init__(self, shown: str, nodes: int, memory: int) -> None:
+        self.pages: dict[int, list[int]] = {}
+        self.devices: dict[str, list[int]] = {}
+        self._shown = shown
+        self._nodes = nodes
+        self._memory = memory
 
-def build(form: ShortForm, *, name: str) -> Machine:
-    """The machine of counts that :func:`parse_counts` has checked."""
-    cores = form.sockets * form.cores
-    cores_of_node = form.cores // form.nodes
-    caches: dict[object, CacheFacts] = {i: CacheFacts(id=i) for i in range(cores)}
-    rows: list[CpuRow] = []
-    facts: dict[int, CpuFacts] = {}
-    nodes: dict[int, list[int]] = {}
-    cores_of_cache = form.cores // form.caches if form.caches else 0
-    for core in range(cores):
-        socket = core // form.cores
-        node = core // cores_of_node
-        l3 = core // cores_of_cache if cores_of_cache else None
-        upper = () if l3 is None else (UpperCache(l3, cores_of_cache * form.threads),)
-        fact = CpuFacts(core_id=core % form.cores, package_id=socket, caches=upper)
-        for thread in range(form.threads):
-            cpu = thread * cores + core if form.half else core * form.threads + thread
-            facts[cpu] = fact
-            nodes.setdefault(node, []).append(cpu)
-            rows.append(
-                CpuRow(
-                    cpu,
-                    core=core,
-                    package=socket,
-                    l3=l3,
-                    core_id=core % form.cores,
-                    socket=socket,
-                    numa=(node,),
-                )
+    def read(self, part: str) -> None:
+        """Read one part, without its ``+``."""
+        match = _BESIDE_PART.fullmatch(part)
+        where = f"{self._shown}: {part[:40]!r} after '+'"
+        if match is None:
+            if part in {one.value for one in Numbering} or _MEMORY.fullmatch(part):
+                raise MachineError(f"{where} stands after '@', before the first '+': @{part[:40]}")
+            raise MachineError(f"{where} is neither huge pages nor devices; {_BESIDE}")
+        what, count = match["what"], int(match["count"])
+        if count == 0:
+            raise MachineError(f"{where} is nothing; leave it out, or say how many")
+        nodes = self._read_nodes(where, match["nodes"])
+        pages = _PAGES.fullmatch(what)
+        if pages is not None:
+            self._add_pages(where, int(pages[1]) << UNITS[pages[2] or ""], count, nodes)
+        elif what.startswith("hugepages-"):
+            size = what.removeprefix("hugepages-")
+            raise MachineError(f"{where}: pages are counted, not bytes; write +hp{size}=PAGES")
+        else:
+            self._add_devices(where, _SHORT_NAMES.get(what, what), count, nodes)
+
+    def _read_nodes(self, where: str, text: str | None) -> CPUSet:
+        """NUMA nodes, in the list format of CPUs."""
+        everywhere = CPUSet(range(self._nodes))
+        if text is None:
+            return everywhere
+        try:
+            nodes = CPUSet.parse(text)
+        except CPUSetError:
+            nodes = CPUSet()
+        if not nodes or not nodes <= everywhere:
+            raise MachineError(
+                f"{where}: {text[:20]!r} names no NUMA nodes of this machine; it has {everywhere}"
             )
-    groups = group_rows(rows, caches=caches)
-    return Machine(
-        name=name,
-        source=SOURCE,
-        cpus=groups.cpus,
-        numa_nodes=tuple(
-            NUMANode(node, CPUSet(cpus), memory_bytes=form.memory) for node, cpus in nodes.items()
-        ),
-        sockets=groups.sockets,
-        cores=groups.cores,
-        l3=groups.l3,
-        distances=_distances(form),
-        memory_bytes=form.memory * len(nodes),
-        kubelet_facts=KubeletFacts(
-            cpus=facts, nodes={node: tuple(sorted(cpus)) for node, cpus in nodes.items()}
-        ),
-    )
+        return nodes
+
+    def _add_pages(self, where: str, size: int, count: int, nodes: CPUSet) -> None:
+        smallest, largest = _PAGE_SIZES
+        if not smallest <= size <= largest or size.bit_count() != 1:
+            raise MachineError(
+                f"{where}: no machine has pages of this size; write +hp2Mi or +hp1Gi"
+            )
+        here = self.pages.setdefault(size, [0] * self._nodes)
+        for node in nodes:
+            if here[node]:
+                raise MachineError(
+                    f"{where}: NUMA node {node} has pages of this size already; leave one out"
+                )
+            here[node] = count
+            used = sum(size * pages[node] for size, pages in self.pages.items())
+            if used > self._memory:
+                raise MachineError(
+                    f"{where}: the huge pages of NUMA node {node} are more than its memory of "
+                    f"{self._memory} bytes; give it more after '@', or fewer pages (they are "
+                    "counted for each NUMA node)"
+                )
+
+    def _add_devices(self, where: str, name: str, count: int, nodes: CPUSet) -> None:
+        if not is_extended(name):
+            raise MachineError(f"{where}: {_RESOURCE}; huge pages are +hp1Gi=64")
+        here = self.devices.setdefault(name, [0] * self._nodes)
+        for node, more in enumerate(spread(count, nodes, self._nodes)):
+            here[node] += more
+        if sum(map(sum, self.devices.values())) > MAX_DEVICES:
+            raise MachineError(f"{where}: at most {MAX_DEVICES} devices are accepted in all")
 
 
 def _check_shares(shown: str, nodes: int, caches: int, cores: int) -> None:
@@ -205,29 +263,17 @@ def _check_shares(shown: str, nodes: int, caches: int, cores: int) -> None:
         )
 
 
-def _default_memory(cores: int, threads: int, nodes: int) -> int:
-    return _MEMORY_PER_CPU * (cores * threads // nodes)
-
-
 def _read_memory(shown: str, text: str) -> int:
     match = _MEMORY.fullmatch(text)
-    size = int(match[1]) << _UNITS[match[2]] if match else 0
-    if not 0 < size <= _MAX_MEMORY:
+    size = int(match[1]) << UNITS[match[2] or ""] if match else 0
+    if 0 < size <= _MAX_MEMORY:
+        return size
+    if maker := _MAKERS.get(text.lower()):
         raise MachineError(
-            f"{shown}: {text[:40]!r} after '@' is neither 'half' nor the memory of a NUMA node; "
-            "write @half or a size such as @16Gi (at most 1 EiB)"
+            f"{shown}: {text!r} after '@' is no numbering; most of these number their CPUs so: "
+            f"@{maker}"
         )
-    return size
-
-
-def _distances(form: ShortForm) -> Distances:
-    count = form.sockets * form.nodes
-    remote = [_REMOTE] * count
-    rows: dict[int, tuple[int, ...]] = {}
-    for node in range(count):
-        row = remote.copy()
-        first = node - node % form.nodes
-        row[first : first + form.nodes] = [_WITHIN_SOCKET] * form.nodes
-        row[node] = _LOCAL
-        rows[node] = tuple(row)
-    return Distances(tuple(range(count)), rows)
+    raise MachineError(
+        f"{shown}: {text[:40]!r} after '@' is neither a numbering of the CPUs nor the memory of a "
+        "NUMA node; write @half or a size such as @16Gi (at most 1 EiB)"
+    )

@@ -5,36 +5,21 @@ Source: upstream ``pkg/apis/core/helper`` and ``apimachinery/pkg/util/validation
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.values.names import qualified_name_problems
+from pinfold.core.values.resource_names import is_extended, is_native, is_prefixed_native
 
-_NATIVE_DOMAIN: Final = "kubernetes.io/"
-_QUOTA_PREFIX: Final = "requests."
+__all__ = [
+    "container_resource_problem",
+    "is_extended",
+    "is_native",
+    "is_prefixed_native",
+    "may_be_overcommitted",
+]
+
 _STANDARD: Final = frozenset({CPU, MEMORY, "ephemeral-storage"})
-
-
-def is_native(name: str) -> bool:
-    """Whether Kubernetes itself owns the name: it has no domain, or one of kubernetes.io."""
-    return "/" not in name or is_prefixed_native(name)
-
-
-def is_prefixed_native(name: str) -> bool:
-    """Whether the name is in a domain of kubernetes.io."""
-    return _NATIVE_DOMAIN in name
-
-
-@lru_cache(maxsize=1024)
-def is_extended(name: str) -> bool:
-    """Whether it is an extended resource: one that a device plugin or an operator may announce.
-
-    A name that would not be valid in a quota (with ``requests.`` before it) is none.
-    """
-    if is_native(name) or name.startswith(_QUOTA_PREFIX):
-        return False
-    return not any(qualified_name_problems(f"{_QUOTA_PREFIX}{name}"))
 
 
 def may_be_overcommitted(name: str) -> bool:

@@ -27,7 +27,7 @@ from pinfold.config.kubelet import kubelet_config, told_by
 from pinfold.config.sweep import point_names, with_field
 from pinfold.config.values import ConfigError
 from pinfold.config.written import WrittenConfig, held_config, read_config, with_drop_ins
-from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.devices.devices import DeviceInventory, devices_of_machine
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import VersionSource, named_version, told_version
 from pinfold.core.machine.kernel import Kernel
@@ -214,7 +214,7 @@ class _Loading:
 
     def _devices(self, kind: NodeKind, machine: Machine, field: str) -> DeviceInventory:
         if kind.devices is UNSET:
-            return {}
+            return devices_of_machine(machine)
         file = self._beside(kind.devices)
         with self._at(field, ConfigError, MachineError):
             loaded = load_devices(file, machine)
