@@ -17,6 +17,7 @@ import click
 import msgspec
 from kubelet_metrics import page as kubelet_metrics
 from kubelet_versions import page as kubelet_versions
+from library_page import page as library
 
 from pinfold.cli import main as program
 from pinfold.cli.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
@@ -202,6 +203,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": commands(),
         "reference/documents.md": documents(),
         "reference/exit-statuses.md": exit_statuses(),
+        "reference/library.md": NOTICE.format(source="the docstrings of the library") + library(),
         "reference/metrics.md": kubelet_metrics(),
         **schemas(),
     }

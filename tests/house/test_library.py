@@ -72,6 +72,13 @@ def test_what_public_functions_say_they_raise_can_be_imported() -> None:
     assert [(name, error) for name, error in said if error not in known] == []
 
 
+def test_the_page_of_the_library_has_every_name() -> None:
+    """That it is up to date tells the test of all generated pages."""
+    page = (ROOT / "docs" / "reference" / "library.md").read_text(encoding="utf-8")
+    headings = [line[4:] for line in page.splitlines() if line.startswith("### ")]
+    assert sorted([*headings, "__version__"]) == sorted(pinfold.__all__)
+
+
 def public() -> list[tuple[str, Any]]:
     """The public functions and classes, and the public methods of the classes."""
     found: list[tuple[str, Any]] = []

@@ -83,7 +83,11 @@ class UnseenMachineError(MachineError):
 
 
 def kubelet_view(machine: Machine) -> KubeletView:
-    """Derive the kubelet's view; raises UnseenMachineError."""
+    """Derive the kubelet's view.
+
+    Raises:
+        UnseenMachineError: it would see no CPU.
+    """
     facts = machine.kubelet_facts
     known = facts is not None
     if facts is None:

@@ -137,7 +137,7 @@ def parse_short_form(text: str) -> Machine:
     """The machine that a short form describes; its name is the text.
 
     Args:
-        text: :mod:`the short form <pinfold.core.machine.short_form>`.
+        text: the counts, such as ``2s8c2t``; the reference of machine sources has the grammar.
 
     Raises:
         MachineError: it is none; the message says which part, and what to write.
