@@ -57,3 +57,12 @@ def test_a_pod_is_the_same_for_the_next_agent(node: AgentProcess) -> None:
     again = node.run("apply", "-", input=json.dumps(pod))
     assert (again.returncode, again.stdout) == (0, "pod/owner unchanged\n")
     assert node.pids("owner") == pid
+
+
+def test_an_agent_that_has_ended_leaves_nothing_beside_its_record(node: AgentProcess) -> None:
+    node.start()
+    assert node.run("apply", "-", input=json.dumps(manifest("web", ("main", IDLE, "")))).stdout
+    assert node.run("delete", "--all", "--grace", "0").returncode == 0
+    node.stop()
+    left = {path.name for path in node.folder.iterdir()}
+    assert left == {"config.yaml", "log", "manifests", "state"}

@@ -17,7 +17,7 @@ from msgspec.structs import fields
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.descriptors import NO_ROOM, no_room
-from pinfold.linux.durable import replace
+from pinfold.linux.durable import new_name, replace
 from pinfold.linux.processes import boot_id
 from pinfold.ports.errors import PortError
 
@@ -117,9 +117,10 @@ class BootFile(Generic[T]):
             raise self._failure(error, f"writing the {self._what}: ") from None
 
     def remove(self) -> None:
-        """Have no file."""
+        """Have no file, nor what a writer that was killed has left beside it."""
         try:
             self.path.unlink(missing_ok=True)
+            new_name(self.path).unlink(missing_ok=True)
         except OSError as error:
             raise self._failure(error, "removing it: ") from None
 

@@ -54,6 +54,17 @@ class Lock:
         """Whether what is locked is still what is found at the path."""
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
+    def leave(self, record: Path) -> None:
+        """Let others have it; where the file is gone that it guards, nothing is left of it.
+
+        Nothing may be done under the lock after this.  Others who have this one open look whether
+        it is still at the path once they have it, and take the new one.
+        """
+        if not os.path.lexists(record) and self.in_place:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self.release()
+
     def release(self) -> None:
         """Let others have it; again is no error."""
         descriptor, self.descriptor = self.descriptor, -1

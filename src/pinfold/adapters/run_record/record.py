@@ -71,7 +71,8 @@ class RunRecord:
     def locked(self) -> Iterator[dict[str, Entry]]:
         """The living entries by uid; what is left in the dictionary at the end is written.
 
-        Nothing is written when the block raises.
+        Nothing is written when the block raises.  Where nobody is left, there is no file, and no
+        lock: the last command leaves nothing behind.
 
         Raises:
             RunRecordError: another user could replace the folder, or the list cannot be read or
@@ -81,10 +82,13 @@ class RunRecord:
         try:
             entries = self._living()
             yield entries
-            # It speaks of processes, which do not survive the machine either.
-            self._file.save(_Entries(boot=boot_id(), entries=entries), sync=False)
+            if entries:
+                # It speaks of processes, which do not survive the machine either.
+                self._file.save(_Entries(boot=boot_id(), entries=entries), sync=False)
+            else:
+                self._file.remove()
         finally:
-            held.release()
+            held.leave(self._path)
 
     def _living(self) -> dict[str, Entry]:
         record = self._file.load()

@@ -129,7 +129,7 @@ def _file(record: Path) -> BootFile[Shield]:
 
 @asynccontextmanager
 async def lock(record: Path) -> AsyncIterator[None]:
-    """Let nobody else change the shield meanwhile.
+    """Let nobody else change the shield meanwhile; without a shield nothing is left of the lock.
 
     Raises:
         ShieldError: somebody else does not end, or the folder cannot be written.
@@ -142,11 +142,14 @@ async def lock(record: Path) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         try:
             record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            await stack.enter_async_context(locked(file, opened, patience=_LOCK_WAIT))
+            held = await stack.enter_async_context(locked(file, opened, patience=_LOCK_WAIT))
         except HeldError as held:
             raise ShieldError(
                 f"{file}: another process{held.who} is changing the shield", "try again"
             ) from None
         except OSError as error:
             raise failure(file, error) from None
-        yield
+        try:
+            yield
+        finally:
+            held.leave(record)
