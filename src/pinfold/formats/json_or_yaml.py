@@ -20,10 +20,11 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class DocumentError(ValueError):
-    """A text that is neither JSON nor YAML; the message starts with line and column."""
+    """A text that is neither JSON nor YAML; the message starts with line and column, from 1."""
 
     def __init__(self, line: int, column: int, form: str, problem: str) -> None:
         super().__init__(f"line {line}, column {column}: not {form}: {problem}")
+        self.line = line
 
 
 class _NotJSON(Exception):  # noqa: N818 - no error: YAML may read it

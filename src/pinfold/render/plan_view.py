@@ -241,7 +241,8 @@ def extras(
     """What a container has beside CPUs, a line for each place, each resource and each class."""
     places: dict[tuple[int, ...], list[MemoryBlock]] = {}
     for block in memory:
-        places.setdefault(block.numa_nodes, []).append(block)
+        if block.size:  # what an init container leaves to the next one is nobody's twice
+            places.setdefault(block.numa_nodes, []).append(block)
     for nodes, blocks in places.items():
         ordered = sorted(blocks, key=lambda block: (block.type != MEMORY, block.type))
         sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in ordered)

@@ -173,11 +173,14 @@ def test_other_kinds_are_noted(write: Write) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# a comment\n", "---\n---\n"])
-def test_a_file_with_nothing_in_it_is_noted(write: Write, text: str) -> None:
-    read = read_manifests([write(text)])
-    assert read.pods == ()
-    assert len(read.notes) == 1
-    assert read.notes[0].endswith("pods.yaml: nothing in it")
+def test_a_file_with_nothing_in_it_is_noted_beside_others(write: Write, text: str) -> None:
+    pod, empty = write(POD), Path(write(POD)).with_name("empty.yaml")
+    empty.write_text(text)
+    read = read_manifests([str(empty), pod])
+    assert len(read.pods) == 1
+    assert [note.endswith("empty.yaml: nothing in it") for note in read.notes] == [True]
+    with pytest.raises(ManifestError, match=r"empty.yaml: nothing in it; name a file with"):
+        read_manifests([str(empty)])
 
 
 def test_folders_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 import sys
@@ -9,8 +10,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.kubernetes.templates import (
+    TEMPLATE,
+    unrendered_path,
+    unrendered_text,
+    unrendered_value,
+)
 from pinfold.core.values.errors import PinfoldError
 from pinfold.formats.json_or_yaml import Document, DocumentError, read_documents
+
+_GZIP: Final = b"\x1f\x8b"
+_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Marks at the beginning of a text; that of UTF-32 begins as that of UTF-16."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -20,7 +36,8 @@ class ManifestError(PinfoldError, ValueError):
     """A manifest that cannot be used; the message names file, place and remedy."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        hint = "" if TEMPLATE in message else unrendered_value(message)
+        super().__init__(printable(f"{message}; {hint}" if hint else message))
 
 
 def printable(text: str) -> str:
@@ -37,7 +54,11 @@ def manifest_files(paths: Sequence[str]) -> Iterator[str]:
         ManifestError: nothing there, or a folder without manifests.
     """
     for name in paths:
+        if not name:
+            raise ManifestError("'': an empty name is no file; the current folder is .")
         path = Path(name)
+        if name != "-" and (made := unrendered_path(path)):
+            raise ManifestError(f"{name}: {made}")
         if path.is_dir():
             yield from _folder(path)
         elif name == "-" or path.exists():
@@ -54,16 +75,51 @@ def _folder(path: Path) -> list[str]:
     except OSError as error:
         raise ManifestError(f"{path}: {error.strerror or error}") from None
     if not found:
-        raise ManifestError(f"{path}: no *.yaml, *.yml or *.json file in this folder")
+        below = next((one for one in sorted(path.iterdir()) if one.is_dir()), None)
+        hint = (
+            "" if below is None else f"; folders in it are not looked into: name them, as {below}"
+        )
+        raise ManifestError(f"{path}: no *.yaml, *.yml or *.json file in this folder{hint}")
     return found
+
+
+def nothing_in(paths: Sequence[str]) -> ManifestError:
+    """What to raise where nothing is in any of the files: whoever gave them meant something."""
+    if "-" in paths:
+        return ManifestError(
+            "-: nothing came on standard input; does the command before the pipe print manifests?"
+        )
+    return ManifestError(f"{', '.join(paths)}: nothing in it; name a file with manifests")
+
+
+def manifest_documents(paths: Sequence[str]) -> Iterator[tuple[str, Document]]:
+    """Yield the documents of some paths, each with its place for messages.
+
+    Raises:
+        ManifestError: see :func:`manifest_files`; a file cannot be read, or nothing is in any.
+    """
+    empty = True
+    for path in manifest_files(paths):
+        for number, document in enumerate(file_documents(path), start=1):
+            empty = False
+            yield f"{path}: document {number} (line {document.line})", document
+    if empty:
+        raise nothing_in(paths)
 
 
 def file_documents(path: str) -> Iterator[Document]:
     """Yield the documents of a file, or of standard input (``-``); raises ManifestError."""
+    yield from _documents(path, _read(path))
+
+
+def _documents(path: str, text: str) -> Iterator[Document]:
     try:
-        yield from read_documents(_read(path))
+        yield from read_documents(text)
     except DocumentError as error:
-        raise ManifestError(f"{path}: {error}") from None
+        made = unrendered_text(text, error.line)
+        raise ManifestError(
+            f"{path}: line {error.line}: {made}" if made else f"{path}: {error}"
+        ) from None
 
 
 def small_file_documents(path: Path, limit: int) -> Iterator[Document]:
@@ -85,10 +141,7 @@ def small_file_documents(path: Path, limit: int) -> Iterator[Document]:
         raise ManifestError(
             f"{path}: larger than {limit // 1024} KiB; put each pod into a file of its own"
         )
-    try:
-        yield from read_documents(_text(str(path), raw))
-    except DocumentError as error:
-        raise ManifestError(f"{path}: {error}") from None
+    yield from _documents(str(path), _text(str(path), raw))
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -110,9 +163,16 @@ def _read(path: str) -> str:
 
 
 def _text(path: str, raw: bytes) -> str:
+    # As PowerShell writes what it is told to (`kubectl get pods -o yaml > pods.yaml`).
+    mark = next((code for bom, code in _MARKS if raw.startswith(bom)), "utf-8-sig")
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode(mark)
     except UnicodeDecodeError as error:
+        if raw.startswith(_GZIP):
+            raise ManifestError(f"{path}: compressed; unpack it first (gunzip)") from None
+        line = raw.count(b"\n", 0, error.start) + 1
+        code = "UTF-8" if mark == "utf-8-sig" else mark.upper()
         raise ManifestError(
-            f"{path}: not UTF-8 text (byte {error.start}); is it a manifest?"
+            f"{path}: line {line}: not {code} text (byte {error.start}); is it a manifest? "
+            "Save it as UTF-8"
         ) from None

@@ -14,6 +14,7 @@ from pinfold.adapters.kubernetes.files import (
     ManifestError,
     file_documents,
     manifest_files,
+    nothing_in,
     printable,
 )
 from pinfold.core.classes.compute_resource import ComputeResource
@@ -90,12 +91,16 @@ def read_manifests(
         TypeError: a path that is neither a text nor a ``pathlib.Path``.
     """
     reader = _Reader(claims, own=own)
+    documents = 0
     for path in manifest_files(path_texts(paths)):
         number = 0
         for number, document in enumerate(file_documents(path), start=1):
             reader.read(document.content, f"{path}: document {number} (line {document.line})")
+        documents += number
         if number == 0:
             reader.notes.append(Note(path, "nothing in it"))
+    if not documents:
+        raise nothing_in(paths)
     reader.read_postponed()
     reader.give_priorities()
     pods = tuple(pod for pod, _ in reader.pods.values())

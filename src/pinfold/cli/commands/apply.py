@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
+from pinfold.adapters.kubernetes.files import ManifestError, manifest_documents
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.exit_statuses import REJECTED
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
@@ -94,7 +94,8 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         try:
             answer = client.post("/v1/pods", one.manifest)
         except RefusedError as error:
-            click.echo(f"Error: {one.where}: {one.name}: {error.format_message()}", err=True)
+            problem = ManifestError(f"{one.where}: {one.name}: {error.format_message()}")
+            click.echo(f"Error: {problem}", err=True)
             rejected = True
             continue
         pod = client.understood(answer, DecidedPod)
@@ -117,20 +118,18 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
 def _objects(paths: tuple[str, ...]) -> Iterator[_Found]:
     """Each object, with its place; a namespace is checked."""
     quotas: dict[str, str] = {}
-    for path in manifest_files(paths):
-        for number, document in enumerate(file_documents(path), start=1):
-            place = f"{path}: document {number} (line {document.line})"
-            for where, item in _items(document.content, place):
-                one = _Found(where, item if isinstance(item, dict) else {})
-                if one.kind not in _KINDS:
-                    raise InputError(f"{where}: {_no_kind_of_ours(one.kind)}")
-                if one.kind == _NAMESPACE:
-                    _check_namespace(one)
-                elif one.kind == _QUOTA:
-                    before = quotas.setdefault(one.key, where)
-                    if before != where:
-                        raise InputError(f"{where}: {one.name} is there already ({before})")
-                yield one
+    for place, document in manifest_documents(paths):
+        for where, item in _items(document.content, place):
+            one = _Found(where, item if isinstance(item, dict) else {})
+            if one.kind not in _KINDS:
+                raise InputError(f"{where}: {_no_kind_of_ours(one.kind)}")
+            if one.kind == _NAMESPACE:
+                _check_namespace(one)
+            elif one.kind == _QUOTA:
+                before = quotas.setdefault(one.key, where)
+                if before != where:
+                    raise InputError(f"{where}: {one.name} is there already ({before})")
+            yield one
 
 
 def _items(content: object, where: str) -> Iterator[tuple[str, object]]:

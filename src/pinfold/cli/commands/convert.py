@@ -9,8 +9,7 @@ import click
 
 from pinfold.adapters.kubernetes.files import (
     ManifestError,
-    file_documents,
-    manifest_files,
+    manifest_documents,
     printable,
 )
 from pinfold.cli.output import Refused, input_errors, print_json, print_text
@@ -82,11 +81,8 @@ def convert(
 
 
 def _objects(files: tuple[str, ...]) -> Iterator[Located]:
-    for path in manifest_files(files):
-        for number, document in enumerate(file_documents(path), start=1):
-            yield from located(
-                f"{path}: document {number} (line {document.line})", document.content
-            )
+    for place, document in manifest_documents(files):
+        yield from located(place, document.content)
 
 
 def _print(converted: Converted, output: str) -> None:

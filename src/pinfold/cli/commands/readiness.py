@@ -12,8 +12,7 @@ import click
 from pinfold.adapters.kubernetes.class_manifests import ClassManifests
 from pinfold.adapters.kubernetes.files import (
     ManifestError,
-    file_documents,
-    manifest_files,
+    manifest_documents,
 )
 from pinfold.cli import exit_statuses
 from pinfold.cli.exit_statuses import ANSWERED, GIVEN_UP
@@ -76,11 +75,9 @@ def readiness(
         now = time.time()
     read = _Read()
     with input_errors(ManifestError, InvalidError):
-        for path in manifest_files(files):
-            for number, document in enumerate(file_documents(path), start=1):
-                place = f"{path}: document {number} (line {document.line})"
-                for one in located(place, document.content):
-                    read.take(one)
+        for place, document in manifest_documents(files):
+            for one in located(place, document.content):
+                read.take(one)
     answers = tuple(_answers(read, _chosen(classes, nodes, read), now))
     if output == "json":
         print_json(Readiness(at=_written(now), answers=answers))
