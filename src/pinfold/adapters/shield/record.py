@@ -142,7 +142,7 @@ async def lock(record: Path) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         try:
             record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            held = await stack.enter_async_context(locked(file, opened, patience=_LOCK_WAIT))
+            mine = await stack.enter_async_context(locked(file, opened, patience=_LOCK_WAIT))
         except HeldError as held:
             raise ShieldError(
                 f"{file}: another process{held.who} is changing the shield", "try again"
@@ -152,4 +152,4 @@ async def lock(record: Path) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            held.leave(record)
+            mine.leave(record)

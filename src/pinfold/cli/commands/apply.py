@@ -94,8 +94,8 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         try:
             answer = client.post("/v1/pods", one.manifest)
         except RefusedError as error:
-            problem = ManifestError(f"{one.where}: {one.name}: {error.format_message()}")
-            click.echo(f"Error: {problem}", err=True)
+            told = ManifestError(f"{one.where}: {one.name}: {error.format_message()}")
+            click.echo(f"Error: {told}", err=True)
             rejected = True
             continue
         pod = client.understood(answer, DecidedPod)
