@@ -48,6 +48,8 @@ class Alone:
     def __init__(self, folder: Path, *, remedy: str = "") -> None:
         self._planner = Planner(open_machine(None), DEFAULT_NODE, rules=SOUND)
         self._record = RunRecord(folder / RECORD, remedy=remedy)
+        self.others = 0
+        """How many commands had something when it was last decided."""
 
     @property
     def machine(self) -> Machine:
@@ -72,7 +74,7 @@ class Alone:
             PortError: the list cannot be used, or the kernel refuses.
         """
         with self._record.locked() as entries:
-            state = self._state(entries)
+            state, self.others = self._state(entries), len(entries)
             decision = decide_near(self._planner.node, state, pod, near, required=required)
             if decision.admitted:
                 given = [str(allocation.cpus) for allocation in decision.allocations.values()]

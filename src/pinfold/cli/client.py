@@ -33,6 +33,8 @@ _NO_AGENT: Final = (
 
 
 _PAUSE: Final = 0.02
+_BUSY_PATIENCE: Final = 30.0
+"""Seconds for an agent on a busy machine to say that it is there."""
 
 
 class NoAgentError(InputError):
@@ -268,7 +270,7 @@ def agent_runs(path: str) -> bool:
             being restarted, or belongs to somebody else.  Its pods run on, on CPUs of their own.
     """
     try:
-        Client(path, timeout=5.0).get("/healthz")
+        Client(path, timeout=_BUSY_PATIENCE).get("/healthz")
     except click.ClickException:
         try:
             os.lstat(path)

@@ -25,6 +25,7 @@ _FORWARDED: Final = frozenset(
         signal.SIGCONT,
     }
 )
+_ENDING: Final = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT})
 _FROM_KERNEL: Final = 0x80
 """``SI_KERNEL``: from the terminal, which tells every process of the foreground group itself."""
 
@@ -46,6 +47,16 @@ class Foreground:
             os.close(self._writer)
             _wait_and_execute(reader, command, working_dir)
         os.close(reader)
+
+    def pause(self, seconds: float) -> None:
+        """Wait with the child; whom a signal is to end does not wait on.
+
+        Raises:
+            SystemExit: a signal has come; 128 + its number.
+        """
+        told = signal.sigtimedwait(_ENDING, seconds)
+        if told is not None:
+            raise SystemExit(128 + told.si_signo)
 
     def give_up(self) -> None:
         """End the child before it has begun."""

@@ -7,20 +7,23 @@ import os
 import secrets
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pinfold.cli.client import (
     Client,
     NoAgentError,
+    Seconds,
     agent_runs,
     runtime_folder,
     socket_option,
 )
 from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import InputError, Refused, input_errors
+from pinfold.cli.run_waiting import TakenError, Waiting
 from pinfold.core.machine.locality import Locality
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.pod.annotation_values import device_names
@@ -29,8 +32,12 @@ from pinfold.core.pod.manifest.one_command import CONTAINER, Wishes, place_near,
 from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.workload import FACTS, application_environment
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.api import DecidedPod
 from pinfold.ports.errors import PortError
+
+if TYPE_CHECKING:
+    from pinfold.admission.decision import Decision
 
 FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
 
@@ -55,6 +62,13 @@ FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
     show_default=True,
     help="With --detach: whether it is started again when it ends.",
 )
+@click.option("--wait", is_flag=True, help="Where the CPUs are taken, wait until they are free.")
+@click.option(
+    "--timeout",
+    type=Seconds(min=0, min_open=True, max=1e9),
+    metavar="SECONDS",
+    help="With --wait: give up after that long, with exit status 1.",
+)
 @socket_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(  # noqa: PLR0913 - the options, one each
@@ -68,16 +82,21 @@ def run(  # noqa: PLR0913 - the options, one each
     workdir: str | None,
     detach: bool,
     restart: str,
+    wait: bool,
+    timeout: float | None,
     socket: str,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND on CPUs that nobody else uses, and exit with its status.
 
     Signals pass through.  Without an agent the command is pinned by its affinity only, and what is
-    weaker about that is said.
+    weaker about that is said. Exit status 1 when the CPUs cannot be had; nothing is run then.
     """
     if restart != "Never" and not detach:
         raise InputError("--restart needs --detach: a command in the foreground runs once")
+    if timeout is not None and not wait:
+        raise InputError("--timeout needs --wait: without it nobody waits for CPUs")
+    waiting = Waiting(wait=wait, timeout=timeout)
     wishes = Wishes(
         name=name or _name_of(command[0]),
         command=command,
@@ -95,7 +114,7 @@ def run(  # noqa: PLR0913 - the options, one each
     if not _agent_runs(socket):
         if detach:
             raise InputError(f"--detach needs an agent, and none listens on {socket}")
-        raise SystemExit(_run_alone(manifest, wishes, socket))
+        raise SystemExit(_run_alone(manifest, wishes, socket, waiting))
     if wishes.near:
         from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - 0.5 ms
 
@@ -105,19 +124,29 @@ def run(  # noqa: PLR0913 - the options, one each
         near_locality(wishes, machine)
     client = Client(socket)
     if detach:
-        pod = client.understood(client.post("/v1/pods", manifest), DecidedPod)
-        if pod.is_rejected:
-            raise _refused(pod)
+
+        def applied() -> DecidedPod:
+            pod = client.understood(client.post("/v1/pods", manifest), DecidedPod)
+            if pod.is_rejected:
+                raise _refused(pod, wishes, client)
+            return pod
+
+        pod = waiting.insist(applied, partial(client.get, "/v1/node"))
         click.echo(f"pod/{pod.name}")
         return
     foreground = Foreground(wishes.command, wishes.working_dir)
-    try:
+
+    def admitted() -> DecidedPod:
         request = {"manifest": manifest, "pid": foreground.pid}
         answer = client.understood(client.post("/v1/run", request), DecidedPod)
         # What has not run cannot have ended: another phase, also one of another version, is a no.
         if answer.phase not in {"Admitted", "Running"}:
-            raise _refused(answer)
-    except click.ClickException:
+            raise _refused(answer, wishes, client)
+        return answer
+
+    try:
+        answer = waiting.insist(admitted, partial(client.get, "/v1/node"), foreground.pause)
+    except (click.ClickException, SystemExit):
         foreground.give_up()
         raise
     status = foreground.run({**_told(answer), **wishes.env})
@@ -127,7 +156,7 @@ def run(  # noqa: PLR0913 - the options, one each
     raise SystemExit(status)
 
 
-def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
+def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str, waiting: Waiting) -> int:
     """Pin the command by affinity, and say what is weaker about that; return its status."""
     # The whole planner, where no agent has one.
     from pinfold.admission.model import NodeError  # noqa: PLC0415 - 11 ms
@@ -141,17 +170,25 @@ def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
     near = near_locality(wishes, node.machine) if wishes.near else None
     near_cpus = None if near is None else near.cpus
     foreground = Foreground(wishes.command, wishes.working_dir)
-    try:
+
+    def taken() -> Decision:
         decision = node.take(
             pod, manifest, foreground.pid, near_cpus, required=wishes.near_required
         )
+        if decision.admitted:
+            return decision
+        only = f" (--near-required: of CPUs {near_cpus} only)" if wishes.near_required else ""
+        raise TakenError(f"{decision.reason}: {decision.message}{only}", ever=node.others > 0)
+
+    try:
+        # Whether one of the others has ended is only seen by looking at the list.
+        decision = waiting.insist(taken, object, foreground.pause)
     except PortError as error:
         foreground.give_up()
         raise Refused(str(error)) from None
-    if not decision.admitted:
+    except (click.ClickException, SystemExit):
         foreground.give_up()
-        only = f" (--near-required: of CPUs {near_cpus} only)" if wishes.near_required else ""
-        raise Refused(f"{decision.reason}: {decision.message}{only}")
+        raise
     allocation = decision.allocations.get(CONTAINER)
     cpus = None if allocation is None else allocation.cpus
     if cpus is not None:
@@ -203,9 +240,20 @@ def _told(pod: DecidedPod) -> dict[str, str]:
     return application_environment(name, pod.uid, container.name, cpus)
 
 
-def _refused(pod: DecidedPod) -> Refused:
+def _refused(pod: DecidedPod, wishes: Wishes, client: Client) -> Refused:
+    if not pod.reason:
+        return Refused(f"the pod of the command is {pod.phase}")
     why = f"{pod.reason}: {pod.message}"
-    return Refused(why if pod.reason else f"the pod of the command is {pod.phase}")
+    return TakenError(why, ever=wishes.cpus is None or _may_be_had(wishes.cpus, client))
+
+
+def _may_be_had(cpus: str, client: Client) -> bool:
+    """Whether the node has as many CPUs for pods, whoever has them now."""
+    try:
+        most = client.get("/v1/node")["allocatable"]["cpu"]
+        return Quantity.parse(cpus) <= Quantity.parse(str(most))
+    except (click.ClickException, LookupError, TypeError, QuantityError):
+        return True  # an agent that does not tell
 
 
 def _name_of(program: str) -> str:
