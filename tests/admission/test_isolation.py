@@ -22,7 +22,7 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.explain import explain_pod
+from pinfold.planning.explaining.decision import explain_pod
 from pinfold.planning.planner import Planner
 from tests.scenes.manager_harness import Harness, isolating, manifest, run
 from tests.scenes.published_schemas import plan_document

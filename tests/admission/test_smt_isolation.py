@@ -34,7 +34,7 @@ from pinfold.core.moves.steps import after
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.explain import explain_pod
+from pinfold.planning.explaining.decision import explain_pod
 from pinfold.planning.planner import Planner
 from pinfold.state.restore import to_checkpoint, to_ledger
 from tests.scenes.manager_harness import isolating

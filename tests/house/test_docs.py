@@ -18,7 +18,7 @@ import pytest
 import pinfold
 from pinfold.cli import main
 from pinfold.core.pod.api import pod_from_api
-from pinfold.planning.explain import explain_pod
+from pinfold.planning.explaining.decision import explain_pod
 from tests.roots import ROOT
 from tests.scenes.console import Command, commands, matches, run
 from tests.scenes.published_schemas import explain_document, plan_document

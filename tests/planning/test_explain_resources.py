@@ -20,7 +20,7 @@ from pinfold.core.pod.pod import Container, Pod
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.status import Container as ContainerStatus
 from pinfold.documents.status import Pod as PodStatus
-from pinfold.planning.explain import explain_decision, explain_pod
+from pinfold.planning.explaining.decision import explain_decision, explain_pod
 from pinfold.render.explain_text import render_explain
 from pinfold.render.terminal import Style
 from tests.scenes.published_schemas import explain_document
@@ -135,7 +135,9 @@ def test_what_an_agent_has_recorded_is_told_whole() -> None:
 
 def drawn(document: dict[str, Any]) -> str:
     """As ``pinfold explain pod/NAME`` shows what an agent has recorded."""
-    return render_explain(explain_view(msgspec.convert(document, Explanation)), Style(100))
+    return render_explain(
+        explain_view(msgspec.convert(document, Explanation)), Style(100), hints=True
+    )
 
 
 def ended(phase: str, code: int | None, reason: str | None = None, **decision: bool) -> str:

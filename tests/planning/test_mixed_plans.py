@@ -15,7 +15,7 @@ from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.planning.compare import changed_pods
-from pinfold.planning.explain import explain_pod
+from pinfold.planning.explaining.decision import explain_pod
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
 

@@ -15,7 +15,7 @@ from pinfold import Planner
 from pinfold.core.machine.machine import HugepagePool, Machine
 from pinfold.core.memory.hugepage_pools import parse_page_size
 from pinfold.core.pod.pod import Pod
-from pinfold.planning.explain import explain_pod
+from pinfold.planning.explaining.decision import explain_pod
 from tests.scenes.resource_world import GIB, machine, one, static
 
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from pinfold import CPUSet, NodeConfig, parse_short_form
 from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
 from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.documents.plan import QuotaUse
-from pinfold.planning.explain import explain_pod
+from pinfold.planning.explaining.decision import explain_pod
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.quotas import PlannedQuotas

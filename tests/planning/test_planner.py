@@ -16,7 +16,7 @@ from pinfold.core.kubelet.node_config import NodeConfig as Config
 from pinfold.core.kubelet.own_policies import OWN_POLICIES, LoadDrivenOptions, OwnPolicies
 from pinfold.core.pod.named import UnknownPodError
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.planning.explain import explain_pod
+from pinfold.planning.explaining.decision import explain_pod
 from pinfold.planning.planner import Plan
 from tests.scenes.published_schemas import plan_document
 

@@ -15,9 +15,10 @@ from pinfold.admission import node_status
 from pinfold.audit import audit
 from pinfold.documents.records import Record
 from pinfold.documents.schemas import DOCUMENTS, json_schema
-from pinfold.planning import compare, explain
+from pinfold.planning import compare
 from pinfold.planning import machine_document as made_of_machine
 from pinfold.planning import plan_document as made_of_plan
+from pinfold.planning.explaining.decision import explain_document as told_document
 from pinfold.web import documents
 
 
@@ -131,7 +132,7 @@ def _told(make: Callable[P, Record]) -> Callable[P, dict[str, Any]]:
 audit_document = _told(audit.audit_document)
 compare_document = _told(compare.compare_document)
 drifts_document = _told(documents.drifts_document)
-explain_document = _told(explain.explain_document)
+explain_document = _told(told_document)
 history_document = _told(documents.history_document)
 machine_document = _told(made_of_machine.machine_document)
 node_status_document = _told(node_status.node_status_document)

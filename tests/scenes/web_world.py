@@ -47,7 +47,7 @@ from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.pods.unchanged import unchanged
 from pinfold.node.reconciler import Drift, reconcile
-from pinfold.planning.explain import explain_decision, explain_document
+from pinfold.planning.explaining.decision import explain_decision, explain_document
 from pinfold.planning.fake_meters import FakeContainerMeters, FakeCPUMeter
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner

@@ -13,7 +13,7 @@ COMMANDS: Final = {
     "topology": "Show sockets, NUMA nodes, caches, cores, threads and memory of a machine.",
     "plan": "Place the pods of MANIFEST... on a machine as its kubelet would.",
     "simulate": "Simulate a fleet of nodes under each configuration of FILE, side by side.",
-    "explain": "Say why a pod of MANIFEST... gets the CPUs it gets, or why it is rejected.",
+    "explain": "Say why pods get the CPUs they get, or why they are rejected.",
     "convert": "Write classes of devices as objects of Dynamic Resource Allocation, or back.",
     "readiness": "Say whether new nodes have the devices of their classes yet, and how long to "
     "wait.",

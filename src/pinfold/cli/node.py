@@ -25,6 +25,7 @@ from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
+from pinfold.core.pod.owner import PodOwner
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.machine_facts import facts_of
 from pinfold.planning.nodes.devices import node_devices
@@ -42,6 +43,8 @@ class Request(Struct, frozen=True):
     source: ConfigSource
     told: NodeConfig
     """With the version of the kubelet, where something tells it."""
+    owners: Mapping[str, tuple[PodOwner, ...]] = {}
+    """The workloads that a pod is of, by its uid."""
 
     @property
     def title(self) -> str:
@@ -91,7 +94,7 @@ def load_request(
     notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, pods))
     if read.nodes:
         notes = (*notes, _left_out(read.nodes, config, node))
-    return Request(planner, pods, notes, source, told)
+    return Request(planner, pods, notes, source, told, read.owners)
 
 
 def _left_out(nodes: Sequence[NodeObject], config: NodeConfig, node: NamedNode | None) -> str:

@@ -10,9 +10,6 @@ from pinfold.cli.output import F, InputError, machine_option
 from pinfold.config.settings import SETTINGS
 from pinfold.core.kubelet.versions import KubeletVersionError, NamedVersion, named_version
 
-manifest_arguments = click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
-
-
 resize_option = click.option(
     "--resize",
     "resizes",

@@ -116,3 +116,22 @@ class Explanation(
     """Moves of those who run, after which a rejected pod is admitted; only where there are some."""
     ended: Ended | UnsetType = UNSET
     """Only from ``pinfold explain pod/NAME``, where a pod that was admitted has ended since."""
+
+
+class AlikeExplained(Record, frozen=True, kw_only=True):
+    """Pods about which was decided alike, such as replicas; the first of them is explained."""
+
+    pods: Sequence[str]
+    """``namespace/name`` of each, in the order of admission."""
+    explanation: Explanation
+
+
+class Explanations(Document, frozen=True, kw_only=True):
+    """The decisions about several pods: those asked for, or all that were rejected."""
+
+    admitted: int
+    """How many of all pods run."""
+    rejected: int
+    explanations: Sequence[AlikeExplained]
+    notes: Sequence[str] = ()
+    """What was passed over while reading, as in a plan."""

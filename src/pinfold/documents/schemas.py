@@ -35,7 +35,7 @@ from pinfold.documents.api import (
 from pinfold.documents.assignment import Assignment
 from pinfold.documents.audit import Audit
 from pinfold.documents.cluster_plan import ClusterPlan
-from pinfold.documents.explanation import Explanation
+from pinfold.documents.explanation import Explanation, Explanations
 from pinfold.documents.hugepages import HugepageChange, HugepagePools
 from pinfold.documents.machine import Machine
 from pinfold.documents.move_plan import MovePlan
@@ -74,6 +74,9 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "experiment": Published(Experiment, "the file that `pinfold simulate` reads"),
     "explanation": Published(
         Explanation, "`pinfold explain -o json`, `GET /v1/explain/{namespace}/{name}`"
+    ),
+    "explanations": Published(
+        Explanations, "`pinfold explain MANIFEST... -o json`, where not one pod is named"
     ),
     "facts": Published(PodFacts, "the file from which an application learns its CPUs"),
     "history": Published(History, "`GET /v1/history`"),

@@ -22,7 +22,7 @@ from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import Bubble as BubbleRecord
 from pinfold.documents.records import Kubelet, MemoryBlock
-from pinfold.planning.explain_whole import why_it_has_none
+from pinfold.planning.explaining.whole import why_it_has_none
 from pinfold.planning.memory_qos import of_classes, rules_of, with_memory_qos, without_effect
 from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.placement import ContainerPlacement

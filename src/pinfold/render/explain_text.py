@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,6 +12,9 @@ from pinfold.documents.move_plan import MovePlan
 from pinfold.render.move_words import headline, staying
 from pinfold.render.moves import move_lines
 from pinfold.render.terminal import Line, Style, cell_width, clean, pad, print_lines, wrap
+
+_ALIKE: Final = 3
+"""So many of those alike are named."""
 
 
 class HintRow(Struct, frozen=True):
@@ -81,46 +85,130 @@ class ExplainView(Struct, frozen=True):
     """What the pod has as a whole, which its containers divide; it has no name."""
 
 
-def render_explain(view: ExplainView, style: Style) -> str:
-    """The explanation as text, ending in a newline."""
-    lines: list[Line] = [*_verdict(view, style)]
-    for container in (*filter(None, (view.whole,)), *view.containers):
-        lines += [[], *_container(container, style)]
-    if view.remedies:
-        lines += [[], [("What would admit it", "bold")]]
-        for number, remedy in enumerate(view.remedies, 1):
-            lines += _hanging(f"{number}. ", remedy, style, "good")
-    if view.moves is not None:
-        lines += [[], [("Moves that would admit it", "bold")]]
-        for text in (*staying(view.moves), headline(view.moves)):
-            lines += _hanging("  ", text, style, "", "dim")
-        lines += move_lines(view.moves, {}, style)
-    if view.notes:
-        lines.append([])
-        for note in view.notes:
+class AlikeView(Struct, frozen=True):
+    """Pods about which was decided alike; the first one is explained."""
+
+    pods: tuple[str, ...]
+    explained: ExplainView
+
+
+class SeveralView(Struct, frozen=True):
+    """Explanations of several pods; of all pods so many were ``admitted`` and ``rejected``."""
+
+    admitted: int
+    rejected: int
+    policy: str
+    found: tuple[AlikeView, ...]
+    notes: tuple[str, ...] = ()
+
+
+def render_explain(view: ExplainView, style: Style, *, hints: bool = False) -> str:
+    """The explanation as text, ending in a newline: the answer first.
+
+    ``hints`` are those of the providers, and their merge.
+    """
+    return print_lines([*_explained(view, style, hints=hints), *_notes(view.notes, style)], style)
+
+
+def render_several(view: SeveralView, style: Style, *, hints: bool = False) -> str:
+    """Several explanations, one after the other; those alike are told once."""
+    lines: list[Line] = []
+    for one in view.found:
+        if lines:
+            lines.append([])
+        lines += _explained(one.explained, style, alike=one.pods[1:], hints=hints)
+        for note in one.explained.notes:
             lines += _hanging("• ", note, style, "warn")
-    return print_lines(lines, style)
+    return print_lines([*lines, *_notes(view.notes, style)], style)
 
 
-def _verdict(view: ExplainView, style: Style) -> Iterator[Line]:
+def render_rejections(view: SeveralView, style: Style) -> str:
+    """Every pod that is rejected, why, and what would help; those alike once."""
+    every = view.admitted + view.rejected
+    lines: list[Line] = []
+    head = f"{view.rejected:,} of {every:,} pod{'s' * (every != 1)} rejected"
+    if not view.rejected:
+        head = f"{every:,} pod{'s' * (every != 1)}, all admitted" if every else "no pods"
+    lines.append([(head, "bold")])
+    lines += [[(text, "dim")] for text in wrap(clean(view.policy), style.width)]
+    for one in view.found:
+        lines += [[], *_names(one.explained, style, one.pods[1:]), *_why(one.explained, style)]
+        lines += _hanging("  ", _help(one.explained), style, "", "good")
+    lines.append([])
+    more = "pod/NAME, NAMESPACE/NAME or deployment/NAME beside the manifests explains it in full"
+    lines += _hanging("", f"{more}; --hints adds the topology hints", style, "", "dim")
+    return print_lines([*lines, *_notes(view.notes, style)], style)
+
+
+def _explained(
+    view: ExplainView, style: Style, *, alike: Sequence[str] = (), hints: bool
+) -> Iterator[Line]:
+    """The answer, what would help, and then how it came about."""
+    yield from _names(view, style, alike)
     color, word = ("good", "admitted") if view.admitted else ("bad", "rejected")
+    yield [("  ", ""), (word, color), (f"  {clean(view.qos)}", "dim")]
+    if view.ended:
+        yield from _hanging("  ended: ", view.ended, style, "", "bad" if view.failed else "")
+    yield from _why(view, style)
+    if view.remedies:
+        yield []
+        yield [("What would admit it", "bold")]
+        for number, remedy in enumerate(view.remedies, 1):
+            yield from _hanging(f"{number}. ", remedy, style, "good")
+    if view.moves is not None:
+        yield []
+        yield [("Moves that would admit it", "bold")]
+        for text in (*staying(view.moves), headline(view.moves)):
+            yield from _hanging("  ", text, style, "", "dim")
+        yield from move_lines(view.moves, {}, style)
+    if view.policy:
+        if view.remedies or view.moves is not None:
+            yield []
+        for text in wrap(clean(view.policy), style.width - 2):
+            yield [("  ", ""), (text, "dim")]
+    every = (*filter(None, (view.whole,)), *view.containers)
+    for container in every:
+        yield []
+        yield from _container(container, style, hints=hints)
+    if not hints and any(one.providers for one in every):
+        yield []
+        yield from _hanging("", "--hints shows the hints of each provider", style, "", "dim")
+
+
+def _notes(notes: Sequence[str], style: Style) -> Iterator[Line]:
+    if notes:
+        yield []
+    for note in notes:
+        yield from _hanging("• ", note, style, "warn")
+
+
+def _help(view: ExplainView) -> str:
+    """What would help, in a few words."""
+    if view.remedies:
+        first, *others = view.remedies
+        return f"would help: {first}" + (f"; or {len(others)} more" if others else "")
+    if view.moves is not None:
+        return "would help: moves of others"
+    return "no change that was tried would admit it"
+
+
+def _names(view: ExplainView, style: Style, alike: Sequence[str]) -> Iterator[Line]:
     mark = ("✗", "bad") if view.failed or not view.admitted else ("✓", "good")
     names = wrap(clean(view.pod), style.width - 2, after="/-.")
     for at, text in enumerate(names):
         yield [(f"{mark[0]} " if at == 0 else "  ", mark[1]), (text, "bold")]
-    yield [("  ", ""), (word, color), (f"  {clean(view.qos)}", "dim")]
-    if view.ended:
-        yield from _hanging("  ended: ", view.ended, style, "", "bad" if view.failed else "")
-    if view.policy:
-        for text in wrap(clean(view.policy), style.width - 2):
-            yield [("  ", ""), (text, "dim")]
-    if view.reason:
-        yield from _hanging("  ", view.reason, style, "", "bad")
-    if view.message:
-        yield from _hanging("  ", view.message, style)
+    if alike:
+        shown = ", ".join(alike[:_ALIKE]) + ", ..." * (len(alike) > _ALIKE)
+        yield from _hanging("  ", f"and {len(alike):,} alike: {shown}", style, "", "dim")
 
 
-def _container(container: ContainerExplanation, style: Style) -> Iterator[Line]:
+def _why(view: ExplainView, style: Style) -> Iterator[Line]:
+    """The kubelet's reason and message, where it was rejected."""
+    if told := ": ".join(filter(None, (view.reason, view.message))):
+        yield from _hanging("  ", told, style, "", "bad")
+
+
+def _container(container: ContainerExplanation, style: Style, *, hints: bool) -> Iterator[Line]:
     name = clean(container.name)
     head: Line = [("Container ", "dim"), (name, "bold")] if name else [("As a whole", "bold")]
     request = clean(container.request)
@@ -129,9 +217,9 @@ def _container(container: ContainerExplanation, style: Style) -> Iterator[Line]:
     else:
         yield head
         yield from _hanging("  ", request, style, "", "dim")
-    if container.providers:
+    if hints and container.providers:
         yield from _hints(container.providers, style)
-    if container.merged is not None:
+    if hints and container.merged is not None:
         yield from _fact("merged hint", container.merged.text(), style)
     if container.constraint:
         yield from _fact("decided by", container.constraint, style, "warn")

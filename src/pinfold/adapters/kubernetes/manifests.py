@@ -31,6 +31,7 @@ from pinfold.core.pod.manifest.workload_fields import (
     annotations_above,
     unknown_fields,
 )
+from pinfold.core.pod.owner import PodOwner, owners_of
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.priorities import Priorities
 from pinfold.core.pod.scheduling import Scheduling
@@ -53,9 +54,10 @@ _NO_NAME: Final = "Required value: name or generateName is required"
 class Manifests(Struct, frozen=True):
     """The pods of some files in their order, and notes on what was left out.
 
-    Of each pod that says where it may run, ``scheduling`` has that; where there are ``quotas``,
-    ``counted`` is what of the pods decides about them; both by uid.  What pods and quotas name by
-    the short name of one of the ``classes`` is under that of its resource.
+    Of each pod that says where it may run, ``scheduling`` has that, and ``owners`` the workloads
+    that it is of; where there are ``quotas``, ``counted`` is what of the pods decides about them;
+    all three by uid.  What pods and quotas name by the short name of one of the ``classes`` is
+    under that of its resource.
     """
 
     pods: tuple[Pod, ...]
@@ -68,6 +70,7 @@ class Manifests(Struct, frozen=True):
     templates: ClaimNames = {}
     nodes: tuple[NodeObject, ...] = ()
     scheduling: Mapping[str, Scheduling] = {}
+    owners: Mapping[str, tuple[PodOwner, ...]] = {}
 
 
 def read_manifests(
@@ -119,6 +122,7 @@ def read_manifests(
         beside.templates,
         tuple(beside.nodes.values()),
         dict(scheduling_of((*one, reader.objects[one[0].uid]) for one in reader.pods.values())),
+        reader.owners,
     )
 
 
@@ -147,6 +151,7 @@ class _Reader:
         self._uids: dict[str, Pod] = {}
         self._generated: dict[str, int] = {}
         self.objects: dict[str, Mapping[str, Any]] = {}
+        self.owners: dict[str, tuple[PodOwner, ...]] = {}
 
     def give_priorities(self) -> None:
         """Give each pod the priority of its class: one may have come after the pod."""
@@ -218,8 +223,8 @@ class _Reader:
             if kind == "Pod" and group in (None, *POD_GROUPS):
                 self._read_pod(content, where)
             elif kind in WORKLOADS and group in (None, *WORKLOADS[kind].groups):
-                for pod, template in self._workload(kind, content, where):
-                    self._add(pod, where, template)
+                for pod, template, owner in self._workload(kind, content, where):
+                    self._add(pod, where, template, (owner,))
             else:
                 self.notes.append(Note(where, f"{_left_out(kind, content)}, left out"))
         except PodError as error:
@@ -233,7 +238,7 @@ class _Reader:
         self._tell_unknown(content, "", where)
         ended = _end_of(content)
         if ended is None:
-            self._add(pod, where, content)
+            self._add(pod, where, content, owners_of(pod.namespace, content))
         else:
             at = f"{where}: pod {pod.full_name}"
             self.notes.append(Note(at, f"has ended ({ended}), left out", " "))
@@ -245,7 +250,9 @@ class _Reader:
         validate_manifest(content, path)
         return pod
 
-    def _add(self, pod: Pod, where: str, content: Mapping[str, Any]) -> None:
+    def _add(
+        self, pod: Pod, where: str, content: Mapping[str, Any], owners: tuple[PodOwner, ...]
+    ) -> None:
         key = (pod.namespace, pod.name)
         if key in self.pods:
             raise ManifestError(
@@ -260,6 +267,8 @@ class _Reader:
             )
         self.pods[key] = (pod, where)
         self.objects[pod.uid] = content
+        if owners:
+            self.owners[pod.uid] = owners
         if len(self.pods) > MAX_PODS:
             raise ManifestError(f"{where}: more than can be planned at once ({MAX_PODS})")
 
@@ -283,7 +292,7 @@ class _Reader:
 
     def _workload(
         self, kind: str, content: Mapping[str, Any], where: str
-    ) -> Iterator[tuple[Pod, Mapping[str, Any]]]:
+    ) -> Iterator[tuple[Pod, Mapping[str, Any], PodOwner]]:
         holder: Any = content
         path = ""
         for key in WORKLOADS[kind].path:
@@ -310,9 +319,10 @@ class _Reader:
         for field in annotations_above(content, f"{path}template."):
             self.notes.append(Note(where, f"{field}; planned without it"))
         first = _first_ordinal(kind, holder)
+        owner = PodOwner(kind, namespace, name)
         for index in range(first, first + _count(kind, holder, path)):
             one = f"{name}-{index}"
-            yield replace(pod, name=one, uid=f"{namespace}/{one}"), template
+            yield replace(pod, name=one, uid=f"{namespace}/{one}"), template, owner
 
 
 def _with_kind(item: object, list_kind: str) -> object:

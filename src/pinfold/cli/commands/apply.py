@@ -11,6 +11,7 @@ from pinfold.adapters.kubernetes.files import ManifestError, manifest_documents
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.exit_statuses import REJECTED
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
+from pinfold.cli.pod_options import manifest_arguments
 from pinfold.core.pod.isolation_levels import IsolationLevel
 from pinfold.core.values.names import invalid, label_problems
 from pinfold.documents.api import DecidedPod, ObjectName
@@ -50,7 +51,7 @@ class _Found(NamedTuple):
 
 
 @click.command()
-@click.argument("manifests", nargs=-1, required=True, metavar="FILE...")
+@manifest_arguments("FILE...")
 @socket_option
 @output_option("text", "json")
 def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:

@@ -1,8 +1,9 @@
-"""``pinfold explain``: why a pod got its CPUs, or was rejected."""
+"""``pinfold explain``: why pods got their CPUs, or were rejected."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -12,78 +13,123 @@ from msgspec.structs import replace
 
 from pinfold.cli.claim_options import claim_options
 from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
-from pinfold.cli.node_options import manifest_arguments, node_options
+from pinfold.cli.node_options import node_options
 from pinfold.cli.output import (
+    InputError,
     color_option,
-    input_errors,
     output_option,
     print_json,
     print_text,
 )
+from pinfold.cli.pod_options import manifest_arguments, namespace_option
 from pinfold.cli.terminal import style
-from pinfold.cli.views.explain import ended_since, explain_view
-from pinfold.cli.views.node import policies
-from pinfold.core.machine.machine import MachineError
+from pinfold.cli.views.explain import Printed, ended_since, explain_view
+from pinfold.core.pod.owner import KIND_OF, PodsName
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.status import Pod
 from pinfold.render.explain_text import render_explain
 
 _LABELS: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 @click.command()
-@manifest_arguments
-@click.option("--pod", metavar="NAME", help="The pod: NAME or NAMESPACE/NAME.")
+@manifest_arguments("MANIFEST|pod/NAME|KIND/NAME...", required=False)
+@click.option(
+    "--pod", "pods", metavar="NAME", multiple=True, help="The pod: NAME or NAMESPACE/NAME."
+)
+@namespace_option
+@click.option("--hints", is_flag=True, help="With the hints of every provider, and their merge.")
 @socket_option
 @node_options
 @claim_options
 @output_option("text", "json")
 @color_option
-def explain(
+def explain(  # noqa: PLR0913, PLR0917 - click
     manifests: tuple[str, ...],
-    pod: str | None,
+    pods: tuple[str, ...],
+    namespace: str | None,
     socket: str,
     output: str,
     color: bool | None,  # noqa: FBT001 - click
+    *,
+    hints: bool,
     **node: Any,  # noqa: ANN401 - the node options
 ) -> None:
-    """Say why a pod of MANIFEST... gets the CPUs it gets, or why it is rejected.
+    """Say why pods get the CPUs they get, or why they are rejected.
 
-    With pod/NAME or NAMESPACE/NAME alone: why the agent decided about this pod as it did, also
-    when it is gone, and how it has ended since.
+    With MANIFEST... alone: every pod that is rejected, in short. With names beside them, such as
+    pod/NAME, NAMESPACE/NAME or deployment/NAME: these, with those alike only once. With names
+    alone: why the agent decided about these pods as it did, also when they are gone, and how they
+    have ended since.
 
     The pods before it are placed first. For a rejected pod the nearest changes that would admit
     it are named; each of them has been tried.
     """
-    if pod is None:
-        _explain_recorded(manifests, socket, output, color=color)
+    printed = Printed(output == "json", color, hints)
+    files, words = _sorted(manifests)
+    try:
+        names = tuple(PodsName.parse(word, namespace) for word in (*words, *pods))
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if files:
+        from pinfold.cli.explained_plan import explain_planned  # noqa: PLC0415 - 30 ms
+
+        explain_planned(files, names, node, printed)
         return
-    from pinfold.cli.node import load_request  # noqa: PLC0415 - 17 ms
-    from pinfold.core.pod.named import UnknownPodError  # noqa: PLC0415 - 0.1 ms
-    from pinfold.planning.explain import explain_document, explain_pod  # noqa: PLC0415 - 14 ms
-    from pinfold.planning.plan_document import planned_config  # noqa: PLC0415 - 11 ms
-
-    request = load_request(manifests, node)
-    with input_errors(MachineError, UnknownPodError):
-        explanation = explain_pod(request.planner, request.pods, pod)
-    document = explain_document(request.planner, explanation)
-    if output == "json":
-        print_json(document)
-        return
-    config = planned_config(request.planner.config)
-    policy = policies(config, config.memory_manager_policy, config.topology_manager_scope)
-    view = explain_view(document, policy, request.planner.view.topology)
-    print_text(render_explain(view, style(color)))
-
-
-def _explain_recorded(
-    names: tuple[str, ...], socket: str, output: str, *, color: bool | None
-) -> None:
-    if len(names) != 1 or not _names_a_pod(names[0]):
+    if not names:
         raise click.UsageError(
-            "say which pod: --pod NAME with manifests, or pod/NAME or NAMESPACE/NAME of an agent"
+            "say which pods: manifests, whose rejected pods are explained, or pod/NAME or "
+            "NAMESPACE/NAME of an agent"
         )
-    client, path = Client(socket, timeout=30.0), pod_path(names[0])
+    _explain_recorded(names, socket, printed)
+
+
+def _sorted(words: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is a file, a folder or standard input, and what names pods: what exists decides."""
+    files, names = [], []
+    for word in words:
+        is_name = _names_pods(word)
+        if word == "-" or Path(word).exists():
+            if is_name:
+                click.echo(f"note: {word} is there as a file or folder: taken as that", err=True)
+            files.append(word)
+        elif is_name:
+            names.append(word)
+        else:
+            files.append(word)
+    return tuple(files), tuple(names)
+
+
+def _names_pods(word: str) -> bool:
+    """Whether a word may be a name: ``KIND/NAME``, ``NAMESPACE/NAME``."""
+    first, slash, rest = word.partition("/")
+    if not slash or word.endswith(_SUFFIXES):
+        return False
+    return first.lower() in KIND_OF or all(map(_LABELS.fullmatch, (first, rest)))
+
+
+def _explain_recorded(names: tuple[PodsName, ...], socket: str, printed: Printed) -> None:
+    client = Client(socket, timeout=30.0)
+    for name in names:
+        if name.kind != "Pod":
+            raise InputError(f"{name.text}: an agent has pods and no workloads; give manifests")
+    told = [_recorded(client, name) for name in names]
+    if printed.as_json:
+        if len(told) > 1:
+            raise click.UsageError("-o json tells of one pod of an agent; ask for each by itself")
+        print_json(told[0][0])
+        return
+    texts = [
+        render_explain(explain_view(document), style(printed.color), hints=printed.hints)
+        for _, document in told
+    ]
+    print_text("\n".join(texts))
+
+
+def _recorded(client: Client, name: PodsName) -> tuple[dict[str, Any], Explanation]:
+    """What an agent tells of a decision, as it tells it and taken apart."""
+    path = pod_path(name.full_name)
     told = client.get(f"/v1/explain/{path}")
     document = client.understood(told, Explanation)
     try:
@@ -93,17 +139,5 @@ def _explain_recorded(
             raise
     else:
         if ended := ended_since(document, pod):
-            told = {**told, "ended": ended}
-            document = replace(document, ended=ended)
-    if output == "json":
-        print_json(told)
-        return
-    print_text(render_explain(explain_view(document), style(color)))
-
-
-def _names_a_pod(word: str) -> bool:
-    """Whether a word is an agent's pod, and no manifest: ``pod/NAME``, ``NAMESPACE/NAME``."""
-    if word.startswith(("pod/", "pods/")):
-        return True
-    namespace, _, name = word.partition("/")
-    return all(map(_LABELS.fullmatch, (namespace, name))) and not Path(word).exists()
+            return {**told, "ended": ended}, replace(document, ended=ended)
+    return told, document

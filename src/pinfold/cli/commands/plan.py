@@ -14,7 +14,7 @@ from pinfold.cli.claim_options import claim_options
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import is_one_node
 from pinfold.cli.node import Request, load_request, placed_pods
-from pinfold.cli.node_options import manifest_arguments, node_options, resize_option, version_option
+from pinfold.cli.node_options import node_options, resize_option, version_option
 from pinfold.cli.output import (
     color_option,
     each_pod_option,
@@ -23,6 +23,7 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
+from pinfold.cli.pod_options import manifest_arguments
 from pinfold.cli.terminal import style
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.classes.names import class_resource
@@ -94,7 +95,7 @@ class Other(Struct, frozen=True):
 
 
 @click.command()
-@manifest_arguments
+@manifest_arguments()
 @node_options
 @click.option(
     "--compare",

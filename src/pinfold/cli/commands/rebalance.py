@@ -16,6 +16,7 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
+from pinfold.cli.pod_options import manifest_arguments
 from pinfold.cli.terminal import style
 from pinfold.cli.views.moves import moves_view
 from pinfold.cli.views.status import status_view
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("manifests", nargs=-1, metavar="[MANIFEST...]")
+@manifest_arguments(required=False)
 @click.option("--dry-run", is_flag=True, help="Say what would move, and why; change nothing.")
 @socket_option
 @resize_option

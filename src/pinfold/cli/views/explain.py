@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import Struct
+
 from pinfold.cli.views.node import ENDED, alignment, kubelet_words
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
@@ -16,20 +18,31 @@ from pinfold.documents.explanation import (
     ExplainedBubble,
     ExplainedContainer,
     Explanation,
+    Explanations,
     Hint,
     Hints,
     Step,
 )
 from pinfold.documents.status import Pod
 from pinfold.render.explain_text import (
+    AlikeView,
     ContainerExplanation,
     ExplainView,
     HintRow,
     ProviderHints,
+    SeveralView,
 )
 from pinfold.render.plan_view import POD_POOL, extras
 
 MAX_HINTS_SHOWN: Final = 24
+
+
+class Printed(Struct, frozen=True):
+    """How an explanation is to be printed."""
+
+    as_json: bool
+    color: bool | None
+    hints: bool
 
 
 def explain_view(
@@ -63,6 +76,22 @@ def explain_view(
         ended=": ".join(filter(None, words)),
         failed=ended is not None and ended.phase == "Failed",
         moves=explanation.moves or None,
+    )
+
+
+def several_view(
+    document: Explanations, policy: str = "", topology: CPUTopology | None = None
+) -> SeveralView:
+    """Explanations of pods that were asked for, those alike once."""
+    return SeveralView(
+        admitted=document.admitted,
+        rejected=document.rejected,
+        policy=policy,
+        found=tuple(
+            AlikeView(tuple(one.pods), explain_view(one.explanation, policy, topology))
+            for one in document.explanations
+        ),
+        notes=tuple(document.notes),
     )
 
 

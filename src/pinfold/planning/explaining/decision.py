@@ -29,7 +29,7 @@ from pinfold.core.topology_manager.manager import AffinityDecision
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import explanation as form
 from pinfold.documents.move_plan import MAKE_ROOM
-from pinfold.planning.explain_whole import (
+from pinfold.planning.explaining.whole import (
     describe_budget,
     part_of_bubble,
     why_it_shares,
@@ -38,6 +38,7 @@ from pinfold.planning.explain_whole import (
 )
 from pinfold.planning.plan_document import kubelet_record, memory_blocks
 from pinfold.planning.planner import Planner, admission_order
+from pinfold.planning.quotas import Made
 from pinfold.planning.remedies.changes import find_remedies
 from pinfold.planning.remedies.quotas import quota_remedies
 from pinfold.planning.wants import Wants, describe_left, describe_wants, is_memory, wants
@@ -84,17 +85,22 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
     order = admission_order(pods)
     named = pod_named(name, order)
     upto = next(at for at, pod in enumerate(order, 1) if pod is named)
-    *before, made = planner.decisions(order[:upto])
+    return explain_last(planner, list(planner.decisions(order[:upto])))
+
+
+def explain_last(planner: Planner, made: Sequence[Made]) -> Explanation:
+    """Explain the last of some decisions that were made one after the other."""
+    *before, last = made
     admitted = [earlier.decision for earlier in before if earlier.decision.admitted]
-    explanation = explain_decision(planner, made.before, made.decision, admitted)
-    if made.decision.reason != FORBIDDEN:
+    explanation = explain_decision(planner, last.before, last.decision, admitted)
+    if last.decision.reason != FORBIDDEN:
         return explanation
     created = [
         (one.decision.pod, one.decision.admitted)
         for one in before
         if one.decision.reason != FORBIDDEN
     ]
-    remedies = quota_remedies(planner.quotas, made.quotas, named, created)
+    remedies = quota_remedies(planner.quotas, last.quotas, last.decision.pod, created)
     return replace(explanation, remedies=tuple(remedies))
 
 

@@ -1,0 +1,68 @@
+"""What ``explain`` is asked about manifests: one pod, some, or all that are rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from pinfold.cli.node import Request, load_request
+from pinfold.cli.output import input_errors, print_json, print_text
+from pinfold.cli.terminal import style
+from pinfold.cli.views.explain import Printed, explain_view, several_view
+from pinfold.cli.views.node import policies
+from pinfold.core.machine.machine import MachineError
+from pinfold.core.pod.named import UnknownPodError, pods_named
+from pinfold.core.pod.owner import PodsName
+from pinfold.documents.explanation import Explanation
+from pinfold.planning.explaining.decision import explain_document, explain_pod
+from pinfold.planning.explaining.several import explain_several, explanations_document
+from pinfold.planning.plan_document import planned_config
+from pinfold.render.explain_text import render_explain, render_rejections, render_several
+
+
+def explain_planned(
+    files: tuple[str, ...], names: tuple[PodsName, ...], node: Mapping[str, Any], printed: Printed
+) -> None:
+    """Print why pods of manifests are placed as they are: those named, or all rejected ones."""
+    request = load_request(files, node)
+    planner = request.planner
+    config = planned_config(planner.config)
+    policy = policies(config, config.memory_manager_policy, config.topology_manager_scope)
+    if len(names) == 1 and names[0].kind == "Pod":
+        document = _one(request, names[0])
+        if printed.as_json:
+            print_json(document)
+            return
+        view = explain_view(document, policy, planner.view.topology)
+        view = replace(view, notes=(*view.notes, *request.notes))
+        print_text(render_explain(view, style(printed.color), hints=printed.hints))
+        return
+    _several(request, names, policy, printed)
+
+
+def _one(request: Request, name: PodsName) -> Explanation:
+    with input_errors(MachineError, UnknownPodError):
+        [pod] = pods_named(name, request.pods, request.owners)
+        explanation = explain_pod(request.planner, request.pods, pod.full_name)
+    return explain_document(request.planner, explanation)
+
+
+def _several(request: Request, names: tuple[PodsName, ...], policy: str, printed: Printed) -> None:
+    with input_errors(MachineError, UnknownPodError):
+        chosen = {
+            pod.uid for name in names for pod in pods_named(name, request.pods, request.owners)
+        }
+        several = explain_several(
+            request.planner,
+            request.pods,
+            lambda decision: decision.pod.uid in chosen if names else not decision.admitted,
+        )
+    document = explanations_document(request.planner, several, request.notes)
+    if printed.as_json:
+        print_json(document)
+        return
+    view, how = several_view(document, policy, request.planner.view.topology), style(printed.color)
+    text = render_several(view, how, hints=printed.hints) if names else render_rejections(view, how)
+    print_text(text)

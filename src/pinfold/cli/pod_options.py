@@ -1,0 +1,52 @@
+"""How commands are given manifests and the names of pods, in the words of ``kubectl``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import click
+
+from pinfold.cli.output import F
+
+
+def manifest_arguments(metavar: str = "MANIFEST...", *, required: bool = True) -> Callable[[F], F]:
+    """The files of manifests: as arguments, and with ``-f`` as a user of ``kubectl`` gives them.
+
+    The command has them as ``manifests``, those of ``-f`` first.
+    """
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def with_files(
+            *args: Any,  # noqa: ANN401 - click's
+            manifests: tuple[str, ...],
+            filenames: tuple[str, ...],
+            **options: Any,  # noqa: ANN401 - click's
+        ) -> Any:  # noqa: ANN401 - click's
+            every = (*filenames, *manifests)
+            if required and not every:
+                raise click.UsageError(f"Missing argument '{metavar}'.")
+            return command(*args, manifests=every, **options)
+
+        shown = metavar if required else f"[{metavar}]"
+        taking = click.option(
+            "-f",
+            "--filename",
+            "filenames",
+            metavar="FILE",
+            multiple=True,
+            help="A manifest, as an argument is one: a file, a folder, or - for standard input.",
+        )(with_files)
+        return cast("F", click.argument("manifests", nargs=-1, metavar=shown)(taking))
+
+    return decorate
+
+
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    metavar="NAMESPACE",
+    help="That of pods whose names say none.",
+)

@@ -1,0 +1,1 @@
+"""Why pods got what they have, or were rejected: one decision, many of them, pods as a whole."""
