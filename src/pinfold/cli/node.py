@@ -15,6 +15,7 @@ from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.kubelet_config import ConfigSource, meant_node
 from pinfold.cli.named_node import NamedNode, one_node, pods_of
 from pinfold.cli.output import input_errors
+from pinfold.cli.waiting import waiting
 from pinfold.config.kubelet import told_by
 from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
 from pinfold.core.devices.devices import DeviceInventory
@@ -62,10 +63,12 @@ def load_request(
     source, node = ConfigSource.of(options), one_node(options)
     described = options.get("machine") if node is None else node.machine or options.get("machine")
     with input_errors(MachineError, ManifestError):
-        machine = open_machine(described)
+        with waiting("reading the machine"):
+            machine = open_machine(described)
         devices, device_notes = load_devices(options.get("devices"), machine)
         claims = claim_rules(options)
-        read = read_manifests(manifests, own=source.has_section, claims=claims)
+        with waiting("reading the manifests"):
+            read = read_manifests(manifests, own=source.has_section, claims=claims)
         pods, said = pods_of(node, read.pods, (one.name for one in read.nodes))
         if node is None:
             # Whoever has forgotten --node is told before a long plan is.
@@ -110,11 +113,12 @@ def _class_notes(planner: Planner, pods: tuple[Pod, ...]) -> tuple[str, ...]:
     return tuple(class_notes(planner, pods))
 
 
-def placed_pods(planner: Planner, pods: Iterable[Pod], resizes: Iterable[str]) -> Plan:
+def placed_pods(planner: Planner, pods: Sequence[Pod], resizes: Iterable[str]) -> Plan:
     """The pods placed, and resized as ``--resize`` says; exits with one line if that is bad."""
     with input_errors(ResizeError, prefix="--resize: "):
         wishes = [ResizeWish.parse(text) for text in resizes]
-        placed = planner.plan(pods)
+        with waiting("placing pods", len(pods)) as count:
+            placed = planner.collected(count.each(planner.decisions(pods)))
         for wish in wishes:
             placed = planner.resize(placed, wish)
     return placed

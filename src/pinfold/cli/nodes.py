@@ -18,6 +18,7 @@ from pinfold.cli.named_node import NamedNode, named_nodes
 from pinfold.cli.node import load_devices
 from pinfold.cli.output import InputError, input_errors, print_json, print_text
 from pinfold.cli.views.nodes import nodes_view
+from pinfold.cli.waiting import waiting
 from pinfold.config.kubelet import told_by
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.machine.kernel import Kernel
@@ -53,7 +54,8 @@ def plan_nodes(
 ) -> None:
     """Print the plan of these nodes."""
     request = load_cluster(manifests, options)
-    placed = request.cluster.plan(request.pods)
+    with waiting("placing pods on the nodes"):
+        placed = request.cluster.plan(request.pods)
     document = nodes_document(placed, request.notes)
     if as_json:
         print_json(document)
@@ -137,7 +139,8 @@ class _Making:
         if base is None:
             config, said = self._source.config(told)
             self.notes += said
-            machine = open_machine(text)
+            with waiting("reading the machines"):
+                machine = open_machine(text)
             listed, notes = load_devices(self._devices, machine)
             self.notes += notes
             kernel = Kernel() if config.own is None else facts.kernel

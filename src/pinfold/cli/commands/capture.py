@@ -16,6 +16,7 @@ from pinfold.adapters.machines.capture_file import (
 )
 from pinfold.adapters.machines.discovery import open_tree
 from pinfold.cli.output import Refused, input_errors
+from pinfold.cli.waiting import waiting
 from pinfold.core.kubelet.versions import KubeletVersionError, named_version
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.values.cpuset import CPUSet
@@ -67,9 +68,10 @@ def capture(output: Path, root: Path, kubelet_version: str | None, *, force: boo
         try:
             if not force:
                 refuse_existing(output)
-            machine, entries = capture_entries(open_tree(root), version)
             name = output.name.removesuffix(suffix)
-            data = pack(entries, name, suffix)
+            with waiting("capturing"):
+                machine, entries = capture_entries(open_tree(root), version)
+                data = pack(entries, name, suffix)
             write_new(output, data, force=force)
         except TakenError as error:
             raise Refused(str(error)) from None

@@ -26,6 +26,7 @@ from pinfold.cli.output import (
 from pinfold.cli.pod_options import manifest_arguments
 from pinfold.cli.terminal import style
 from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.cli.waiting import waiting
 from pinfold.core.classes.names import class_resource
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import NamedVersion
@@ -152,15 +153,16 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     if other.is_asked:
         _compare(request, placed, other, resizes, output, color=color)
         return
-    document = plan_document(placed, request.notes)
+    with waiting("drawing the plan"):
+        document = plan_document(placed, request.notes)
+        text = ""
+        if output != "json":
+            view = replace(plan_view(document, planned_on(placed)), each=each_pod)
+            text = render_plan_svg(view) if output == "svg" else render_plan(view, style(color))
     if output == "json":
         print_json(document)
     else:
-        view = replace(plan_view(document, planned_on(placed)), each=each_pod)
-        if output == "svg":
-            print_text(render_plan_svg(view))
-        else:
-            print_text(render_plan(view, style(color)))
+        print_text(text)
 
 
 def _unknown_resources(request: Request) -> Iterator[str]:

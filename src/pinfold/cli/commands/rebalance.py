@@ -20,6 +20,7 @@ from pinfold.cli.pod_options import manifest_arguments
 from pinfold.cli.terminal import style
 from pinfold.cli.views.moves import moves_view
 from pinfold.cli.views.status import status_view
+from pinfold.cli.waiting import waiting
 from pinfold.core.moves.owners import MoveError
 from pinfold.documents.move_plan import REBALANCE, MovePlan
 from pinfold.documents.node import Node
@@ -99,7 +100,8 @@ def _planned(
         )
     placed = placed_pods(request.planner, request.pods, resizes)
     try:
-        found = request.planner.rebalance(placed)
+        with waiting("looking for better places"):
+            found = request.planner.rebalance(placed)
     except MoveError as error:
         raise Refused(str(error)) from None
     names = {one.pod.uid: one.pod.full_name for one in placed.pods}

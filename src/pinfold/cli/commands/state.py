@@ -26,6 +26,7 @@ from pinfold.cli.state_options import (
     writer_options,
 )
 from pinfold.cli.views.state import versions_document, versions_text
+from pinfold.cli.waiting import waiting
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
 )
@@ -196,7 +197,8 @@ def repair_command(
             strict_cpu_reservation=circumstances.strict_cpu_reservation,
             policy=circumstances.policy,
         )
-        repaired = repair(old, request)
+        with waiting("repairing"):
+            repaired = repair(old, request)
         _write(file, old.file, repaired, out, dry_run=dry_run)
     found = examine(StateFile.read(repaired.file), circumstances)
     left = [finding for finding in found if finding.severity is not Severity.NOTE]

@@ -1,0 +1,86 @@
+"""What a command is at, on the terminal of who waits for longer than a second."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO, TypeVar
+
+_T = TypeVar("_T")
+
+_SILENCE: Final = 1.0
+"""Seconds in which nobody asks what a command is at."""
+_BLINK: Final = 0.25
+"""Seconds between two looks."""
+_WIDTH: Final = 80
+_CLEAR: Final = "\r\N{ESCAPE}[K"
+
+
+class Count:
+    """How many of something are done."""
+
+    def __init__(self, total: int | None = None) -> None:
+        self._total = total
+        self._done = 0
+
+    def each(self, things: Iterable[_T]) -> Iterator[_T]:
+        """The things, counted as they are asked for."""
+        for thing in things:
+            yield thing
+            self._done += 1
+
+    @property
+    def text(self) -> str:
+        """`` 12,000 of 60,000``; "" where nothing is counted."""
+        return "" if self._total is None else f" {self._done:,} of {self._total:,}"
+
+
+@contextmanager
+def waiting(what: str, total: int | None = None) -> Iterator[Count]:
+    """Say on standard error what is being done, once it has taken a second.
+
+    One line, which is gone at the end of the ``with``; nothing where standard error is no terminal
+    that can take a line back, wherever standard output goes.
+
+    Args:
+        what: such as ``placing pods``.
+        total: how many there are, where the ``with`` counts them.
+    """
+    count, stream = Count(total), sys.stderr or None
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield count
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_show, args=(what, count, stream, over), daemon=True)
+    thread.start()
+    try:
+        yield count
+    finally:
+        over.set()
+        thread.join()
+
+
+def _show(what: str, count: Count, stream: TextIO, over: threading.Event) -> None:
+    began = time.monotonic()
+    if over.wait(_SILENCE):
+        return
+    try:
+        while True:
+            seconds = time.monotonic() - began
+            # A terminal that nobody has told its size says 0.
+            width = os.get_terminal_size(stream.fileno()).columns or _WIDTH
+            # A line that is folded could not be taken back.
+            text = f"{what}{count.text} ... {seconds:.0f} s"[: max(width - 1, 1)]
+            stream.write(f"{_CLEAR}{text}")
+            stream.flush()
+            if over.wait(_BLINK):
+                stream.write(_CLEAR)
+                stream.flush()
+                return
+    except (OSError, ValueError):
+        # A terminal that has gone is nobody who waits.
+        return
