@@ -1,14 +1,17 @@
-"""Manifests given with ``-f``, as a user of ``kubectl`` gives them."""
+"""Manifests given with ``-f`` and namespaces with ``-n``, as a user of ``kubectl`` gives them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from pinfold.cli import main
+from tests.scenes.manager_harness import manifest
+from tests.scenes.web_world import Served, served
 
 NODE = ("--machine", "2s4c2t", "--policy", "static", "--reserved-cpus", "0")
 COMMANDS = {
@@ -26,6 +29,22 @@ def pod(tmp_path: Path) -> str:
     path = tmp_path / "pod.json"
     path.write_text(json.dumps({"kind": "Pod", "metadata": {"name": "feed"}, "spec": spec}))
     return str(path)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Served]:
+    """An agent with a pod of one name in two namespaces."""
+    with served(tmp_path / "agent.sock") as server:
+        for namespace in ("default", "team"):
+            one = manifest("db", "1")
+            server.ask(
+                "POST", "/v1/pods", {**one, "metadata": {"name": "db", "namespace": namespace}}
+            )
+        yield server
+
+
+def ask(api: Served, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--socket", str(api.path)])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -49,3 +68,31 @@ def test_without_any_the_command_says_so(name: str) -> None:
     result = CliRunner().invoke(main, [name])
     assert result.exit_code == 2
     assert "Missing argument" in result.stderr
+
+
+def test_a_name_without_a_namespace_is_of_the_one_that_is_said(api: Served) -> None:
+    result = ask(api, "delete", "pod/db", "-n", "team")
+    assert (result.exit_code, result.stdout) == (0, "pod/team/db deleted\n")
+    assert ask(api, "delete", "default/db", "--namespace", "team").stdout == "pod/db deleted\n"
+
+
+def test_all_pods_of_a_namespace_are_those_of_no_other(api: Served) -> None:
+    assert ask(api, "delete", "--all", "-n", "team").stdout == "pod/team/db deleted\n"
+    assert ask(api, "delete", "--all", "-A").stdout == "pod/db deleted\n"
+
+
+@pytest.mark.parametrize("words", [("--all", "-A", "-n", "team"), ("pod/db", "-A")])
+def test_two_answers_to_whose_pods_are_refused(api: Served, words: tuple[str, ...]) -> None:
+    result = ask(api, "delete", *words)
+    assert result.exit_code == 2
+    assert "--all-namespaces goes with --all" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("explain", "pod/db"), ("logs", "pod/db"), ("resize", "pod/db", "--cpus", "1")]
+)
+def test_who_is_not_in_the_namespace_is_not_found(api: Served, command: tuple[str, ...]) -> None:
+    result = ask(api, *command, "-n", "nobody")
+    assert result.exit_code != 0
+    assert "nobody/db" in result.stderr
+    assert "nobody/db" not in ask(api, *command, "-n", "team").stderr

@@ -248,15 +248,16 @@ def _problem(content: object, status: int, reason: str) -> str:
     return f"{message} ({remedy})" if remedy and str(remedy) not in message else message
 
 
-def pod_path(name: str) -> str:
+def pod_path(name: str, within: str | None = None) -> str:
     """The API's path of a pod that a user names ``pod/NAME``, ``NAMESPACE/NAME`` or ``NAME``.
 
     A uid may stand for the name; a name with slashes, of an older agent, needs its namespace.
+    ``within`` is the namespace of a name that says none, without which it is ``default``.
     """
     plain = name.removeprefix("pod/").removeprefix("pods/")
     namespace, slash, rest = plain.partition("/")
     if not slash:
-        namespace, rest = "default", plain
+        namespace, rest = within or "default", plain
     if not namespace or not rest:
         raise InputError(f"{name!r} names no pod; write pod/NAME, NAMESPACE/NAME or NAME")
     return f"{quote(namespace, safe='')}/{quote(rest, safe='')}"

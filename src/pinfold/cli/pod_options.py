@@ -50,3 +50,10 @@ namespace_option = click.option(
     metavar="NAMESPACE",
     help="That of pods whose names say none.",
 )
+
+all_namespaces_option = click.option(
+    "-A",
+    "--all-namespaces",
+    is_flag=True,
+    help="Of every namespace, as without --namespace.",
+)

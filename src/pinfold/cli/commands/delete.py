@@ -20,6 +20,7 @@ from pinfold.cli.client import (
     socket_option,
 )
 from pinfold.cli.output import InputError, Refused
+from pinfold.cli.pod_options import all_namespaces_option, namespace_option
 from pinfold.documents.api import PodList
 
 _GONE: Final = 404
@@ -36,22 +37,34 @@ _AT_ONCE: Final = 64
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="pod/NAME|quota/NAME...")
+@namespace_option
 @click.option("--all", "everything", is_flag=True, help="All pods; quotas stay.")
+@all_namespaces_option
 @click.option("--grace", type=Seconds(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL.")
 @socket_option
-def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, socket: str) -> None:
+def delete(  # noqa: PLR0913 - the options, one each
+    names: tuple[str, ...],
+    *,
+    namespace: str | None,
+    everything: bool,
+    all_namespaces: bool,
+    grace: float | None,
+    socket: str,
+) -> None:
     """End pods, and wait until they are gone and their CPUs are free; or forget quotas.
 
-    All of them end at the same time.
+    With --all --namespace all pods of that one.  All of them end at the same time.
     """
     if everything == bool(names):
         raise click.UsageError("name the pods to delete, or give --all")
+    if all_namespaces and (namespace is not None or not everything):
+        raise click.UsageError("--all-namespaces goes with --all, and not with --namespace")
     client = Client(socket)
-    paths = dict(map(_path, names))
+    paths = dict(_path(name, namespace) for name in names)
     if everything:
         pods = client.read("/v1/pods", PodList).pods
         # As they are called, whatever that is: an older agent has taken any name.
-        named = ((pod.namespace, pod.name) for pod in pods)
+        named = ((pod.namespace, pod.name) for pod in pods if namespace in (None, pod.namespace))
         paths = {
             f"{_PODS}{quote(space, safe='')}/{quote(name, safe='')}": _pod(f"{space}/{name}")
             for space, name in named
@@ -74,16 +87,18 @@ def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, soc
         raise Refused(f"{len(failures)} of {len(paths)} {what}were not deleted")
 
 
-def _path(name: str) -> tuple[str, str]:
-    """The path of a pod or a quota, and what it is called."""
+def _path(name: str, within: str | None) -> tuple[str, str]:
+    """The path of a pod or a quota, and what it is called; ``within`` a namespace."""
     kind, _, rest = name.partition("/")
     if f"{kind}/" in _NAMESPACES:
         raise InputError(f"{name}: a namespace is not kept here, so there is nothing to delete")
     if f"{kind}/" in _QUOTAS:
         if rest.count("/") > 1:
             raise InputError(f"{name!r} names no quota; write quota/NAME or quota/NAMESPACE/NAME")
-        return f"/v1/objects/ResourceQuota/{pod_path(rest)}", f"{kind}/{rest}"
-    return f"{_PODS}{pod_path(name)}", _pod(name.removeprefix("pod/").removeprefix("pods/"))
+        return f"/v1/objects/ResourceQuota/{pod_path(rest, within)}", f"{kind}/{rest}"
+    plain = name.removeprefix("pod/").removeprefix("pods/")
+    full = plain if "/" in plain or within is None else f"{within}/{plain}"
+    return f"{_PODS}{pod_path(full)}", _pod(full)
 
 
 def _pod(name: str) -> str:

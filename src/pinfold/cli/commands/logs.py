@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pinfold.cli.client import Client, pod_path, socket_option
+from pinfold.cli.pod_options import namespace_option
 from pinfold.core.values.duration import DurationError, parse_duration
 
 
@@ -35,6 +36,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str | None
 @click.option(
     "--since", callback=_seconds, metavar="DURATION", help="Only what is newer, such as 10s or 5m."
 )
+@namespace_option
 @socket_option
 def logs(  # noqa: PLR0913 - the options, one each
     pod: str,
@@ -45,6 +47,7 @@ def logs(  # noqa: PLR0913 - the options, one each
     tail: int | None,
     timestamps: bool,
     since: float | None,
+    namespace: str | None,
     socket: str,
 ) -> None:
     """Print what a container has written, also one that has ended.
@@ -55,6 +58,6 @@ def logs(  # noqa: PLR0913 - the options, one each
     flags = {"follow": follow, "previous": previous, "timestamps": timestamps}
     query |= {name: "true" for name, given in flags.items() if given}
     out = sys.stdout.buffer
-    for piece in Client(socket).stream(f"/v1/pods/{pod_path(pod)}/log", **query):
+    for piece in Client(socket).stream(f"/v1/pods/{pod_path(pod, namespace)}/log", **query):
         out.write(piece)
         out.flush()

@@ -6,6 +6,7 @@ import click
 
 from pinfold.cli.client import Client, RefusedError, Seconds, pod_path, socket_option
 from pinfold.cli.output import Refused, output_option, print_json
+from pinfold.cli.pod_options import namespace_option
 from pinfold.core.moves.resize_wish import ResizeError, cpu_count, other_place, place_of
 from pinfold.documents.api import ResizeAnswer
 
@@ -39,6 +40,7 @@ def _place(
     help="Stop waiting after that long, with an error; what was begun goes on.",
 )
 @click.option("--no-wait", is_flag=True, help="Return as soon as it is begun.")
+@namespace_option
 @output_option("text", "json")
 @socket_option
 def resize(  # noqa: PLR0913, PLR0917 - click
@@ -46,6 +48,7 @@ def resize(  # noqa: PLR0913, PLR0917 - click
     container: str | None,
     cpus: int,
     timeout: float | None,
+    namespace: str | None,
     output: str,
     socket: str,
     *,
@@ -68,7 +71,7 @@ def resize(  # noqa: PLR0913, PLR0917 - click
     client = Client(socket, timeout)
     try:
         told = client.patch(
-            f"/v1/pods/{pod_path(pod)}",
+            f"/v1/pods/{pod_path(pod, namespace)}",
             {"spec": {"containers": [one]}},
             wait="false" if no_wait else None,
         )
