@@ -41,4 +41,15 @@ class Exits:
             return self._seen[status.id]
         future: asyncio.Future[ContainerStatus] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(status.id, []).append(future)
-        return await future
+        try:
+            return await future
+        finally:
+            # Who is deleted meanwhile waits no more, and its exit may never be told.
+            self._leave(status.id, future)
+
+    def _leave(self, container_id: str, future: asyncio.Future[ContainerStatus]) -> None:
+        waiting = self._waiting.get(container_id, [])
+        if future in waiting:
+            waiting.remove(future)
+            if not waiting:
+                del self._waiting[container_id]

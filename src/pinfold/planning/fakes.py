@@ -130,9 +130,11 @@ class FakeRuntime:
         return self.specs[container_id].keepsake
 
     async def exits(self) -> AsyncIterator[ContainerStatus]:
-        """See :class:`pinfold.ports.runtime.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`; of one that was removed nobody is told."""
         while True:
-            yield await self._exits.get()
+            status = await self._exits.get()
+            if status.id in self._known:
+                yield status
 
     async def close(self) -> None:
         """See :class:`pinfold.ports.runtime.Runtime`."""

@@ -104,7 +104,10 @@ class Runtime(Protocol):
         """Every container that is not removed, with exit statuses from the caller's absence."""
 
     def exits(self) -> AsyncIterator[ContainerStatus]:
-        """Containers as they exit, for ever; after a restart, those that run on as well."""
+        """Containers as they exit, for ever; after a restart, those that run on as well.
+
+        One that is removed by then may be left out.
+        """
 
     async def close(self) -> None:
         """Let go of the containers; they run on."""
