@@ -40,7 +40,7 @@ from benchmarks.agent_measuring import remarks
 from benchmarks.agent_scene import GivenUpError, NotHereError
 from benchmarks.measure import Result, measure, measure_own_clock
 from benchmarks.plot import as_svg
-from benchmarks.report import HEADER, as_json, growth, row
+from benchmarks.report import HEADER, as_json, growth, legend, row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,7 +100,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
     ):
         for name, setup in module.WORKLOADS.items():
             found[name] = partial(_measure, setup)
-    for name, own_clock in process.OWN_CLOCK.items():
+    for name, own_clock in (allocation.OWN_CLOCK | process.OWN_CLOCK).items():
         found[name] = partial(_measure_own_clock, own_clock)
     for agent in (
         start_up,
@@ -129,9 +129,9 @@ def _measure_own_clock(setup: Callable[[], Callable[[], int]]) -> Result:
 def _print_summary(results: dict[str, Result]) -> None:
     if not results:
         return
-    print("\ntime per call; ratio: ours / kubelet's, fastest batches, corrected by calibration")
-    fastest = min(result.calibration_ns for result in results.values())
-    print(f"calibration loop: {fastest / 1e6:.1f} ms here, 31.6 ms beside the kubelet's figures")
+    print()
+    for line in legend(results):
+        print(line)
     lines = growth(results)
     if lines:
         print("growth, exponent of the number of CPUs (1 is linear):")

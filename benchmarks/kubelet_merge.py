@@ -1,34 +1,47 @@
 """The merges of which the kubelet's own figures are known, for the ratios.
 
-Every provider offers every mask and prefers single nodes, or the lists are short ones by chance;
-the policy is best-effort.  Of the short lists the whole merge is measured, with what providers said
-turned into lists of hints (upstream ``filterProvidersHints``), as it was of the kubelet.
+Each call is the whole of upstream's ``Policy.Merge`` under best-effort: what the providers said is
+turned into lists of hints (``filterProvidersHints``), merged and judged.  The hints themselves are
+made outside of the timing.
+
+In ``single`` every provider offers every mask and prefers single nodes, so that they agree at once,
+which suits us best; in ``disagree`` each prefers masks of another size, so that there is none that
+all prefer; ``short`` are 200 short lists by chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Final
 
-from pinfold.core.topology_manager.hints import NUMAInfo, TopologyHint, iter_numa_masks
+from pinfold.core.topology_manager.hints import (
+    NUMAInfo,
+    ResourceHints,
+    TopologyHint,
+    iter_numa_masks,
+)
 from pinfold.core.topology_manager.manager import TopologyManager
-from pinfold.core.topology_manager.merge import merge_hints
 from pinfold.core.topology_manager.policy import Policy, Scope
 
 _LISTS: Final = 200
 _PREFERRED: Final = 0.2
 
-
-def _every_mask(nodes: int, providers: int) -> Callable[[], object]:
-    hints = [TopologyHint(mask, mask.bit_count() == 1) for mask in iter_numa_masks(range(nodes))]
-    resources = [list(hints) for _ in range(providers)]
-    numa = NUMAInfo(tuple(range(nodes)))
-    return lambda: merge_hints(resources, numa)
+Question = Sequence[ResourceHints]
+"""What each provider said."""
 
 
-def _short_lists(nodes: int, providers: int, most: int) -> Callable[[], object]:
+def every_mask(nodes: int, sizes: Sequence[int]) -> Question:
+    """Every provider offers every mask, and prefers those of its size."""
+    masks = list(iter_numa_masks(range(nodes)))
+    return [
+        {f"resource-{number}": [TopologyHint(mask, mask.bit_count() == size) for mask in masks]}
+        for number, size in enumerate(sizes)
+    ]
+
+
+def short_lists(nodes: int, providers: int, most: int) -> list[Question]:
     """Each provider offers 1 to ``most`` masks; about 500 combinations on average."""
     random = Random(f"{nodes}x{providers}")  # noqa: S311 - the same every time
     masks = list(iter_numa_masks(range(nodes)))
@@ -37,24 +50,43 @@ def _short_lists(nodes: int, providers: int, most: int) -> Callable[[], object]:
         chosen = random.sample(masks, random.randint(1, most))
         return [TopologyHint(mask, random.random() < _PREFERRED) for mask in chosen]
 
-    questions = [
-        [{f"resource-{number}": hints()} for number in range(providers)] for _ in range(_LISTS)
-    ]
+    return [[{f"resource-{number}": hints()} for number in range(providers)] for _ in range(_LISTS)]
+
+
+def _merges(nodes: int, ask: Callable[[], Sequence[Question]]) -> Callable[[], object]:
+    """A call merges what was said in one question, each in turn."""
     manager = TopologyManager(Policy.BEST_EFFORT, Scope.CONTAINER, NUMAInfo(tuple(range(nodes))))
-    turn = 0
+    questions, turn = ask(), 0
 
     def work() -> object:
         nonlocal turn
-        turn = (turn + 1) % _LISTS
+        turn = (turn + 1) % len(questions)
         return manager.merge(questions[turn])
 
     return work
 
 
-WORKLOADS: Final = {
-    f"merge.{nodes}x{providers}.single": partial(_every_mask, nodes, providers)
-    for nodes, providers in ((4, 2), (4, 4), (6, 3), (8, 1), (8, 2), (8, 3), (8, 4))
-} | {
-    "merge.4x3.short": partial(_short_lists, 4, 3, 15),
-    "merge.8x2.short": partial(_short_lists, 8, 2, 43),
+def _single(nodes: int, providers: int) -> Callable[[], object]:
+    return _merges(nodes, lambda: [every_mask(nodes, [1] * providers)])
+
+
+def _disagree(nodes: int, providers: int) -> Callable[[], object]:
+    return _merges(nodes, lambda: [every_mask(nodes, range(1, providers + 1))])
+
+
+def _short(nodes: int, providers: int, most: int) -> Callable[[], object]:
+    return _merges(nodes, lambda: short_lists(nodes, providers, most))
+
+
+WORKLOADS: Final[dict[str, Callable[[], Callable[[], object]]]] = {
+    **{
+        f"merge.{nodes}x{providers}.single": partial(_single, nodes, providers)
+        for nodes, providers in ((4, 2), (4, 4), (6, 3), (8, 1), (8, 2), (8, 3), (8, 4))
+    },
+    **{
+        f"merge.{nodes}x{providers}.disagree": partial(_disagree, nodes, providers)
+        for nodes, providers in ((4, 4), (6, 3), (8, 2))
+    },
+    "merge.4x3.short": partial(_short, 4, 3, 15),
+    "merge.8x2.short": partial(_short, 8, 2, 43),
 }

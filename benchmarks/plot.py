@@ -7,10 +7,9 @@ from math import ceil, floor, log2, log10
 from typing import Final
 
 from benchmarks.allocation import NUMA_NODES
-from benchmarks.calibration import REFERENCE_NS
-from benchmarks.kubelet_reference import FASTEST_NS
+from benchmarks.kubelet_reference import FIGURES
 from benchmarks.measure import Result
-from benchmarks.report import duration, series
+from benchmarks.report import duration, here, series
 
 _WIDTH: Final = 760
 _HEIGHT: Final = 460
@@ -36,9 +35,10 @@ def as_svg(results: Mapping[str, Result]) -> str:
         if points:
             lines.append((family, colour, points, False))
             kubelet = [
-                (cpus, FASTEST_NS[name] * results[name].calibration_ns / REFERENCE_NS)
+                (cpus, here(figure, median, results[name].calibration_ns))
                 for cpus, _ in points
-                if (name := f"{family}.{cpus}") in FASTEST_NS
+                if (figure := FIGURES.get(name := f"{family}.{cpus}")) is not None
+                and (median := figure.median_ns) is not None
             ]
             if len(kubelet) > 1:
                 lines.append((f"kubelet: {family}", colour, kubelet, True))
