@@ -25,7 +25,7 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench bench-effect bench-fragmentation bench-suppression study e2e guest real-cluster trial fuzz mutants docs wheel venv lock clean
+.PHONY: help run test check bench soak bench-effect bench-fragmentation bench-suppression study e2e guest real-cluster trial fuzz mutants docs wheel venv lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,10 @@ check: $(VENV)/.dev  ## Lint, check format, types and the layers
 bench: $(VENV)/.dev  ## Measure; table here, JSON and SVG in build/ (ARGS="merge.8x4 import" to choose)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks --json build/benchmarks.json --svg build/benchmarks.svg $(ARGS)
+
+soak: $(VENV)/.dev  ## As root: what an agent holds while pods come and go (SECONDS=3600; samples in build/soak.csv)
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),3600) --csv build/soak.csv $(ARGS)
 
 bench-effect: $(VENV)/.dev  ## As root: a server beside its neighbours, by policy; ARGS=--docs writes the page and its picture
 	@mkdir -p build
