@@ -13,7 +13,7 @@ import pytest
 from pinfold.adapters.cgroup.hierarchy import find_hierarchies
 from pinfold.adapters.cgroup.limits import Setting, apply, v1_settings, v2_settings
 from pinfold.ports.cgroups import Limits
-from tests.scenes.hugepages_scene import SMALL, more_pages
+from tests.scenes.hugepages_scene import SMALL, group_with_hugetlb, more_pages
 
 MAPS = """
 import mmap, sys
@@ -38,21 +38,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def version2(pages: None) -> Iterator[Path]:
     """A cgroup of version 2 with the hugetlb controller."""
     del pages
-    found = find_hierarchies()
-    if found.unified is None or "hugetlb" not in found.unified_controllers:
-        pytest.skip("no hugetlb controller in cgroup v2 here")
-    root = found.unified.point
-    control = root / "cgroup.subtree_control"
-    was_on = "hugetlb" in control.read_text().split()
-    control.write_text("+hugetlb")
-    folder = root / f"pinfold-test-{secrets.token_hex(4)}"
-    folder.mkdir()
-    try:
+    with group_with_hugetlb() as folder:
         yield folder
-    finally:
-        folder.rmdir()
-        if not was_on:
-            control.write_text("-hugetlb")
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tests.scenes.agent_process import (
     skip_unless_an_agent_can_run,
 )
 from tests.scenes.containerd_node import ContainerdNode, containerd_node
+from tests.scenes.hugepages_scene import SHMGET, everybodys_folder, shm_group
 from tests.scenes.two_nodes import (
     PAGES,
     SMALL,
@@ -260,6 +261,36 @@ with open(sys.argv[1], "w+b") as file:
     print("".join(open("/proc/self/numa_maps")), flush=True)
 """
 """Fills a file that it maps, and tells on which node its pages are."""
+
+
+def test_segments_of_huge_pages(node: AgentProcess) -> None:
+    """By shmget: root has the pages that its pod may have, others need the group."""
+
+    def told(folder: Path, name: str, count: int, **security: Any) -> str:
+        out = folder / name
+        manifest = pod(name, [*SHMGET, str(out), str(count), "1000"], huge=2)
+        manifest["spec"]["securityContext"] = security
+        (container,) = manifest["spec"]["containers"]
+        container["resources"]["limits"]["cpu"] = "1"
+        node.apply(manifest)
+        eventually(out.exists, expected=True, seconds=30)
+        return out.read_text()
+
+    nobody = {"runAsUser": 64233, "runAsGroup": 64232}
+    try:
+        with shm_group(64231), everybodys_folder() as folder:
+            assert told(folder, "root", 2) == ""
+            assert told(folder, "more", 3) == "Cannot allocate memory"
+            assert told(folder, "nobody", 2, **nobody) == "Operation not permitted"
+            assert told(folder, "member", 2, **nobody, supplementalGroups=[64231]) == ""
+            findings = json.loads(node.run("audit", "-o", "json").stdout)["findings"]
+            (found,) = [one for one in findings if one["slug"] == "shm-hugetlb"]
+            (owner,) = found["owners"]
+            assert "nobody" in owner
+    finally:
+        for name in ("root", "more", "nobody", "member"):
+            delete(node, name)
+    eventually(pages, WHOLE)
 
 
 def test_memory_of_a_volume_is_on_the_pod_s_node(node: AgentProcess) -> None:

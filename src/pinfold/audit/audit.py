@@ -18,6 +18,7 @@ from pinfold.audit.findings import KINDS, AuditSeverity, Finding
 from pinfold.audit.machine import cache_findings, machine_findings
 from pinfold.audit.owners import owner_findings
 from pinfold.audit.record import AuditRecord, Owner
+from pinfold.audit.shared_memory import shared_memory_findings
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.tasks import task_findings
 from pinfold.core.values.cpuset import CPUSet
@@ -56,6 +57,7 @@ def audit(snapshot: KernelSnapshot, record: AuditRecord) -> AuditReport:
         *task_findings(snapshot, record),
         *machine_findings(snapshot, record),
         *cache_findings(snapshot, record),
+        *shared_memory_findings(snapshot, record),
     ]
     order = {kind.slug: at for at, kind in enumerate(KINDS)}
     findings.sort(key=lambda finding: order[finding.kind.slug])

@@ -248,6 +248,15 @@ WORKQUEUE: Final = Kind(
     "writeback, network and file system work runs there when its workers are woken there",
     "write another mask",
 )
+SHM_HUGETLB: Final = Kind(
+    "shm-hugetlb",
+    _I,
+    "processes that may have huge pages cannot have them by shmget",
+    "shmget(2) with SHM_HUGETLB fails with EPERM; mmap(2), memfd_create(2) and the files of a "
+    "hugetlbfs need no such right",
+    "nothing where no program uses shmget; else name one group in vm.hugetlb_shm_group and in the "
+    "pod's supplementalGroups, or add the capability IPC_LOCK to the container",
+)
 RECORD_BROKEN: Final = Kind(
     "record-broken",
     _E,
@@ -301,6 +310,7 @@ KINDS: Final = (
     IRQ_DEFAULT,
     MEMS_WIDER,
     WORKQUEUE,
+    SHM_HUGETLB,
 )
 """Every kind, the worst first; findings are given in this order."""
 

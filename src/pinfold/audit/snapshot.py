@@ -83,6 +83,20 @@ class Quota(Struct, frozen=True):
     period: int
 
 
+class HugepageUser(Struct, frozen=True):
+    """A process that its cgroup lets have huge pages.
+
+    ``cgroup`` is its path in the hierarchy of the cpusets, ``groups`` are the machine's numbers of
+    the groups that it is in, and ``may_lock`` tells whether it has CAP_IPC_LOCK over the machine.
+    """
+
+    pid: int
+    comm: str
+    cgroup: str
+    groups: frozenset[int]
+    may_lock: bool = False
+
+
 class KernelSnapshot(Struct, frozen=True):
     """One reading of the kernel.
 
@@ -91,8 +105,9 @@ class KernelSnapshot(Struct, frozen=True):
     there is none.  ``namespaces`` are the mount namespaces (``mnt:[4026531841]``) of those
     processes of which they were read.  ``caches`` are the groups of resctrl by name, the default
     one's is ""; None where there is none, or it is not mounted.  ``limits`` is what cgroups are
-    limited to, by folder and file.  ``unseen`` names, in sentences,
-    what could not be read.
+    limited to, by folder and file.  ``hugepage_users`` are the processes that may have huge pages,
+    ``shm_group`` is ``vm.hugetlb_shm_group`` (None: no such kernel, or not read).  ``unseen``
+    names, in sentences, what could not be read.
     """
 
     online: CPUSet
@@ -114,6 +129,8 @@ class KernelSnapshot(Struct, frozen=True):
     caches: Mapping[str, Group] | None = None
     idle: frozenset[str] = frozenset()
     limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    hugepage_users: tuple[HugepageUser, ...] = ()
+    shm_group: int | None = None
 
     def cpuset_of(self, path: str) -> Cpuset | None:
         """The cpuset that is in force in a cgroup: its own, or the nearest one above."""

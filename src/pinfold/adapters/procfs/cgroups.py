@@ -5,6 +5,7 @@ Sources: cgroups(7), cpuset(7), the kernel's ``cgroup-v2.rst`` and ``scheduler/s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -15,7 +16,7 @@ from pinfold.audit.snapshot import Cpuset, Quota
 from pinfold.linux.cgroup_mounts import mount_with
 from pinfold.linux.mounts import parse_mountinfo
 
-_CONTROLLERS: Final = ("cpuset", "cpu", "memory", "pids", "io")
+_CONTROLLERS: Final = ("cpuset", "cpu", "memory", "pids", "io", "hugetlb")
 _LIMITS: Final = (
     "cpu.weight",
     "cpu.max",
@@ -33,6 +34,9 @@ _LIMITS: Final = (
     "io.bfq.weight",
 )
 _MAX_GROUPS: Final = 100_000
+_HUGETLB: Final = re.compile(r"hugetlb\.[0-9]+[KMG]B\.(max|limit_in_bytes)")
+_NO_LIMIT: Final = 1 << 62
+"""From here on version 1 means no limit: the largest number, in whole pages."""
 
 
 class Hierarchy(Struct, frozen=True):
@@ -74,7 +78,7 @@ def mounted_hierarchies(files: KernelFiles, mountinfo: str) -> dict[str, Hierarc
 def _usual(files: KernelFiles) -> Iterator[tuple[str, Hierarchy]]:
     top = "/sys/fs/cgroup"
     has = (files.text(f"{top}/cgroup.controllers") or "").split()
-    marks = ("cpuset.cpus", "cpu.shares", "memory.limit_in_bytes", "tasks", "tasks")
+    marks = ("cpuset.cpus", "cpu.shares", "memory.limit_in_bytes", "tasks", "tasks", "tasks")
     for controller, mark in zip(_CONTROLLERS, marks, strict=True):
         if controller in has:
             yield controller, Hierarchy(2, top, "")
@@ -157,6 +161,22 @@ def read_limits(
     return found
 
 
+def read_hugepage_groups(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, bool]:
+    """Whether each cgroup that is limited in huge pages may have any; raises SnapshotError.
+
+    A cgroup without a limit of its own is left out.
+    """
+    found: dict[str, bool] = {}
+    for path, folder, names in _groups(files, hierarchy):
+        for name in names:
+            if not _HUGETLB.fullmatch(name):
+                continue
+            most = files.parsed(f"{folder}/{name}", _most)
+            if most is not None and most < _NO_LIMIT:
+                found[path] = found.get(path, False) or most > 0
+    return found
+
+
 def parse_cpu_max(text: str) -> tuple[int | None, int]:
     """Quota (None: no cap) and period of ``cpu.max``, in microseconds; raises ValueError."""
     words = text.split()
@@ -177,6 +197,10 @@ def _groups(files: KernelFiles, hierarchy: Hierarchy) -> Iterator[tuple[str, str
             (f"{path.rstrip('/')}/{name}", f"{folder}/{name}")
             for name in sorted(files.folders(folder), reverse=True)
         ]
+
+
+def _most(text: str) -> int:
+    return _NO_LIMIT if text.strip() == "max" else _integer(text)
 
 
 def _integer(text: str) -> int:

@@ -15,6 +15,7 @@ from pinfold.adapters.procfs.cgroups import (
     read_quotas,
 )
 from pinfold.adapters.procfs.files import KernelFiles
+from pinfold.adapters.procfs.hugepages import read_hugepage_users, read_shm_group
 from pinfold.adapters.procfs.machine import read_irqs, read_nodes, read_online, read_siblings
 from pinfold.adapters.procfs.tasks import read_tasks
 from pinfold.audit.snapshot import KernelSnapshot
@@ -83,4 +84,6 @@ def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
         unseen=(*unseen, *not_read),
         caches=read_caches(files),
         limits=read_limits(files, hierarchies),
+        hugepage_users=read_hugepage_users(files, hierarchies, tasks),
+        shm_group=read_shm_group(files),
     )
