@@ -203,6 +203,18 @@ def test_reference_is_up_to_date() -> None:
         assert page.read_text() == text, f"{path} is stale; run make docs"
 
 
+def test_the_tests_of_the_specification_are_there() -> None:
+    page = (ROOT / "docs" / "reference" / "specification.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", page))
+    assert len(named) > 30
+    for path, test in named:
+        found = ROOT / path
+        assert found.exists(), path
+        assert not test or f"def {test}(" in found.read_text(), test
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    assert [row for row in rows if "tests/" not in row] == ["| Point | Page | Test |"] * 5
+
+
 def test_every_command_is_shown_at_work() -> None:
     """A page other than the generated reference has each command in a block."""
     generated = {ROOT / "docs" / path for path in generator().pages()}
