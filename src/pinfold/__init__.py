@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pinfold.core.values.quantity import Quantity, QuantityError
     from pinfold.documents.simulation.results import Simulation
     from pinfold.planning.compare import changed_pods
-    from pinfold.planning.explain import Explanation, explain_pod
+    from pinfold.planning.explaining.decision import Explanation, explain_pod
     from pinfold.planning.plan_document import plan_document
     from pinfold.planning.planner import Plan, Planner, PodPlacement
     from pinfold.planning.simulation.campaign.running import RunError
@@ -79,7 +79,7 @@ _HOMES = {
     "Device": "pinfold.core.devices.devices",
     "DeviceResource": "pinfold.core.devices.devices",
     "ExecutorError": "pinfold.adapters.executors.pool",
-    "Explanation": "pinfold.planning.explain",
+    "Explanation": "pinfold.planning.explaining.decision",
     "KubeletVersion": "pinfold.core.kubelet.versions",
     "KubeletVersionError": "pinfold.core.kubelet.versions",
     "KubeletView": "pinfold.core.machine.kubelet_view",
@@ -114,7 +114,7 @@ _HOMES = {
     "UnseenMachineError": "pinfold.core.machine.kubelet_view",
     "apply_defaults": "pinfold.core.pod.defaults",
     "changed_pods": "pinfold.planning.compare",
-    "explain_pod": "pinfold.planning.explain",
+    "explain_pod": "pinfold.planning.explaining.decision",
     "fits_table": "pinfold.planning.simulation.tables",
     "kubelet_view": "pinfold.core.machine.kubelet_view",
     "load_devices": "pinfold.config.devices_file",

@@ -94,8 +94,8 @@ def read_manifests(
         TypeError: a path that is neither a text nor a ``pathlib.Path``.
     """
     reader = _Reader(claims, own=own)
-    documents = 0
-    for path in manifest_files(path_texts(paths)):
+    given, documents = path_texts(paths), 0
+    for path in manifest_files(given):
         number = 0
         for number, document in enumerate(file_documents(path), start=1):
             reader.read(document.content, f"{path}: document {number} (line {document.line})")
@@ -103,7 +103,7 @@ def read_manifests(
         if number == 0:
             reader.notes.append(Note(path, "nothing in it"))
     if not documents:
-        raise nothing_in(paths)
+        raise nothing_in(given)
     reader.read_postponed()
     reader.give_priorities()
     pods = tuple(pod for pod, _ in reader.pods.values())
