@@ -117,62 +117,62 @@ def test_every_function_that_takes_a_path_takes_a_pathlib_one() -> None:
 
 
 WRONG: dict[str, Callable[[], object]] = {
-    "a path must be a str or a pathlib.Path, not 3": lambda: open_machine(3),  # type: ignore[arg-type]
-    "a path must be a str or a pathlib.Path, not b'x'": lambda: open_machine(b"x"),  # type: ignore[arg-type]
+    "a path must be a str or a pathlib.Path, not 3": lambda: open_machine(3),  # type: ignore[arg-type] # wrong on purpose
+    "a path must be a str or a pathlib.Path, not b'x'": lambda: open_machine(b"x"),  # type: ignore[arg-type] # wrong on purpose
     "paths must be a path (str or pathlib.Path), or several, not None": (
-        lambda: read_manifests(None)  # type: ignore[arg-type]
+        lambda: read_manifests(None)  # type: ignore[arg-type] # wrong on purpose
     ),
     "paths must be a path (str or pathlib.Path), or several, not b'x'": (
-        lambda: read_manifests(b"x")  # type: ignore[arg-type]
+        lambda: read_manifests(b"x")  # type: ignore[arg-type] # wrong on purpose
     ),
-    "a path must be a str or a pathlib.Path, not 7": lambda: read_manifests([7]),  # type: ignore[list-item]
-    "a path must be a str or a pathlib.Path, not 4": lambda: load_experiment(4),  # type: ignore[arg-type]
-    "a path must be a str or a pathlib.Path, not 5": lambda: simulate(5),  # type: ignore[arg-type]
-    "a path must be a str or a pathlib.Path, not 6": lambda: load_kubelet_config(6),  # type: ignore[arg-type]
-    "a path must be a str or a pathlib.Path, not 8": lambda: load_devices(8, MACHINE),  # type: ignore[arg-type]
+    "a path must be a str or a pathlib.Path, not 7": lambda: read_manifests([7]),  # type: ignore[list-item] # wrong on purpose
+    "a path must be a str or a pathlib.Path, not 4": lambda: load_experiment(4),  # type: ignore[arg-type] # wrong on purpose
+    "a path must be a str or a pathlib.Path, not 5": lambda: simulate(5),  # type: ignore[arg-type] # wrong on purpose
+    "a path must be a str or a pathlib.Path, not 6": lambda: load_kubelet_config(6),  # type: ignore[arg-type] # wrong on purpose
+    "a path must be a str or a pathlib.Path, not 8": lambda: load_devices(8, MACHINE),  # type: ignore[arg-type] # wrong on purpose
     "machine must be a Machine, as open_machine gives, not '2s'": (
-        lambda: load_devices("x", "2s")  # type: ignore[arg-type]
+        lambda: load_devices("x", "2s")  # type: ignore[arg-type] # wrong on purpose
     ),
     "machine must be a Machine, as open_machine gives, not '2s8c'": (
-        lambda: Planner("2s8c", NodeConfig())  # type: ignore[arg-type]
+        lambda: Planner("2s8c", NodeConfig())  # type: ignore[arg-type] # wrong on purpose
     ),
-    "config must be a NodeConfig, not {}": lambda: Planner(MACHINE, {}),  # type: ignore[arg-type]
+    "config must be a NodeConfig, not {}": lambda: Planner(MACHINE, {}),  # type: ignore[arg-type] # wrong on purpose
     "each of the pods must be a Pod, not 'p'": (
-        lambda: Planner(MACHINE, NodeConfig()).plan("p")  # type: ignore[arg-type]
+        lambda: Planner(MACHINE, NodeConfig()).plan("p")  # type: ignore[arg-type] # wrong on purpose
     ),
     "pods must be several pods, such as the pods of read_manifests, not None": (
-        lambda: Planner(MACHINE, NodeConfig()).plan(None)  # type: ignore[arg-type]
+        lambda: Planner(MACHINE, NodeConfig()).plan(None)  # type: ignore[arg-type] # wrong on purpose
     ),
     "reserved_system_cpus must be a CPUSet, such as CPUSet.parse('0-3'), not '0-3'": (
-        lambda: NodeConfig(reserved_system_cpus="0-3")  # type: ignore[arg-type]
+        lambda: NodeConfig(reserved_system_cpus="0-3")  # type: ignore[arg-type] # wrong on purpose
     ),
     "reserved_system_cpus must be a CPUSet, such as CPUSet.parse('0-3'), not [0]": (
-        lambda: NodeConfig(reserved_system_cpus=[0])  # type: ignore[arg-type]
+        lambda: NodeConfig(reserved_system_cpus=[0])  # type: ignore[arg-type] # wrong on purpose
     ),
     "max_pods must be a whole number, not True": lambda: NodeConfig(max_pods=True),
-    "max_pods must be a whole number, not 1.5": lambda: NodeConfig(max_pods=1.5),  # type: ignore[arg-type]
+    "max_pods must be a whole number, not 1.5": lambda: NodeConfig(max_pods=1.5),  # type: ignore[arg-type] # wrong on purpose
     "cpu_cfs_quota_period must be a number of seconds, not '100ms'": (
-        lambda: NodeConfig(cpu_cfs_quota_period="100ms")  # type: ignore[arg-type]
+        lambda: NodeConfig(cpu_cfs_quota_period="100ms")  # type: ignore[arg-type] # wrong on purpose
     ),
-    "cpu_cfs_quota must be True or False, not 1": lambda: NodeConfig(cpu_cfs_quota=1),  # type: ignore[arg-type]
+    "cpu_cfs_quota must be True or False, not 1": lambda: NodeConfig(cpu_cfs_quota=1),  # type: ignore[arg-type] # wrong on purpose
     "cpu_manager_policy must be a text, the kubelet's word, not None": (
-        lambda: NodeConfig(cpu_manager_policy=None)  # type: ignore[arg-type]
+        lambda: NodeConfig(cpu_manager_policy=None)  # type: ignore[arg-type] # wrong on purpose
     ),
     "feature_gates must be a mapping, as in a KubeletConfiguration, not 'A=true'": (
-        lambda: NodeConfig(feature_gates="A=true")  # type: ignore[arg-type]
+        lambda: NodeConfig(feature_gates="A=true")  # type: ignore[arg-type] # wrong on purpose
     ),
     "kube_reserved['cpu'] must be a Quantity, as Quantity.parse reads, not '1'": (
-        lambda: NodeConfig(kube_reserved={"cpu": "1"})  # type: ignore[dict-item]
+        lambda: NodeConfig(kube_reserved={"cpu": "1"})  # type: ignore[dict-item] # wrong on purpose
     ),
     "requests['cpu'] must be a Quantity, as Quantity.parse reads, not 2": (
-        lambda: Container("c", requests={"cpu": 2})  # type: ignore[dict-item]
+        lambda: Container("c", requests={"cpu": 2})  # type: ignore[dict-item] # wrong on purpose
     ),
     "limits must be a mapping such as {'cpu': Quantity.parse('2')}, not '2'": (
-        lambda: Container("c", TWO, "2")  # type: ignore[arg-type]
+        lambda: Container("c", TWO, "2")  # type: ignore[arg-type] # wrong on purpose
     ),
-    "name must be a text, not None": lambda: Container(None),  # type: ignore[arg-type]
-    "containers must be a tuple of Container, not []": lambda: Pod("u", "p", containers=[]),  # type: ignore[arg-type]
-    "cpus must be a whole number, not '4'": lambda: ResizeWish("p", None, "4"),  # type: ignore[arg-type]
+    "name must be a text, not None": lambda: Container(None),  # type: ignore[arg-type] # wrong on purpose
+    "containers must be a tuple of Container, not []": lambda: Pod("u", "p", containers=[]),  # type: ignore[arg-type] # wrong on purpose
+    "cpus must be a whole number, not '4'": lambda: ResizeWish("p", None, "4"),  # type: ignore[arg-type] # wrong on purpose
 }
 
 

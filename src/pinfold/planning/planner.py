@@ -30,7 +30,7 @@ from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
 from pinfold.core.moves.resize import INCONSISTENT, ResizeDecision, resized
 from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.moves.steps import MovePlan
-from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.pod import Pod, pods_only
 from pinfold.core.quota.charge import Refused
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.errors import wrong_type
@@ -392,10 +392,6 @@ def admission_order(pods: Iterable[Pod]) -> list[Pod]:
     Raises:
         TypeError: anything but pods.
     """
-    if not isinstance(pods, Iterable):
-        raise wrong_type("pods", "several pods, such as the pods of read_manifests", pods)
-    order = list(pods)
-    for pod in order:
-        if not isinstance(pod, Pod):
-            raise wrong_type("each of the pods", "a Pod", pod)
-    return sorted(order, key=lambda pod: (not pod.node_name, pod.creation_timestamp or ""))
+    return sorted(
+        pods_only(pods), key=lambda pod: (not pod.node_name, pod.creation_timestamp or "")
+    )

@@ -232,10 +232,10 @@ class Id:
 
 
 def test_ids_of_another_make_are_taken() -> None:
-    assert CPUSet([Id(3), Id(0)]) == CPUSet([0, 3])  # type: ignore[list-item]
-    assert CPUSet.from_mask(Id(5)) == CPUSet([0, 2])  # type: ignore[arg-type]
+    assert CPUSet([Id(3), Id(0)]) == CPUSet([0, 3])  # type: ignore[list-item] # wrong on purpose
+    assert CPUSet.from_mask(Id(5)) == CPUSet([0, 2])  # type: ignore[arg-type] # wrong on purpose
     with pytest.raises(CPUSetError, match="65536"):
-        CPUSet([Id(65536)])  # type: ignore[list-item]
+        CPUSet([Id(65536)])  # type: ignore[list-item] # wrong on purpose
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_there_is_one_limit(cpu: int) -> None:
     """An id is taken by all that make a set, or by none."""
     makers: tuple[Callable[[], CPUSet], ...] = (
         lambda: CPUSet([cpu]),
-        lambda: CPUSet([Id(cpu)]),  # type: ignore[list-item]
+        lambda: CPUSet([Id(cpu)]),  # type: ignore[list-item] # wrong on purpose
         lambda: CPUSet.parse(str(cpu)),
         lambda: CPUSet.from_mask(1 << cpu if cpu >= 0 else cpu),
         lambda: CPUSet.parse_hex(f"{1 << cpu:x}" if cpu >= 0 else str(cpu)),

@@ -372,3 +372,18 @@ def pod_limits(pod: Pod) -> dict[str, Quantity]:
         if name in total and not total[name].is_zero:
             total[name] += quantity
     return total
+
+
+def pods_only(pods: Iterable[Pod]) -> list[Pod]:
+    """Several pods as a list.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if not isinstance(pods, Iterable):
+        raise wrong_type("pods", "several pods, such as the pods of read_manifests", pods)
+    found = list(pods)
+    for pod in found:
+        if not isinstance(pod, Pod):
+            raise wrong_type("each of the pods", "a Pod", pod)
+    return found
