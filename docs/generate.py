@@ -15,12 +15,13 @@ from typing import Any
 
 import click
 import msgspec
+from annotations_of_pods import page as annotations_of_pods
+from exit_statuses import page as exit_statuses
 from kubelet_metrics import page as kubelet_metrics
 from kubelet_versions import page as kubelet_versions
 from library_page import page as library
 
 from pinfold.cli import main as program
-from pinfold.cli.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
 from pinfold.config.settings import SETTINGS
 from pinfold.core.kubelet.faults import FAULTS
 from pinfold.core.kubelet.policy_options import (
@@ -30,7 +31,6 @@ from pinfold.core.kubelet.policy_options import (
     PolicyOption,
 )
 from pinfold.core.kubelet.versions import NEWEST
-from pinfold.core.pod.annotations import ANNOTATIONS
 from pinfold.core.pod.manifest.api_fields import POD, Field, Fields, Standing
 from pinfold.documents.schemas import DOCUMENTS, json_schema
 from pinfold.web.openapi import openapi_document
@@ -151,43 +151,6 @@ executes.
 """
 
 
-_ANNOTATIONS = """\
-What a pod can say to Pinfold by annotations. A value is a string, so `"true"` and `"5"` are quoted.
-
-A `NAME` of this table is written `NAME.pinfold.dev/pod` for all containers of the pod, or
-`NAME.pinfold.dev/container.CONTAINER` for one of them, which then counts more;
-`pinfold.dev/memory-limit` is for the whole pod, and written so. Annotations count for new pods
-only.
-
-What is noted: an annotation of this domain that is not in this table, a value that it cannot have,
-a container that the pod does not have, an annotation that is not carried out, one that is written
-as a label or at a workload instead of its template, and a device of `near` that is not there.
-Where: in the answer to the request (`warnings`) and by `pinfold apply`, in the notes of
-`pinfold plan`, and in the agent's log. What cannot be read says nothing; only a
-pod whose wish for a place (`near`, `near-policy`, `isolated-cpus`, `smt-isolate`) or for
-`mixed-cpus` cannot be read is rejected, with `InvalidAnnotation`. `plan` gives the answer of a
-kubelet, which knows none of them; of a file with a section `pinfold`, it heeds `isolated-cpus`,
-`smt-isolate` and `mixed-cpus` and says what of the others would be in force, and without one it
-notes them. So `plan --resize` heeds `keep-cpus` and `resize-below-baseline` of a file with that
-section, and `rebalance --dry-run` heeds `rebalance` with any.
-"""
-
-
-_STATUSES = """\
-A command's status is 2 where its input is at fault (the command line, a file), and 1 for what was
-looked at and refused. One line on standard error says what is wrong, where, and what to do. Each
-`--help` ends with the statuses of the command.
-"""
-_STATUSES_BELOW = """\
-A file or a standard output that cannot be written for want of room, or a standard output that is
-closed (`>&-`), is 1 and one line, in every command; a place where no file can be is 2. Where
-standard error cannot be written nothing is said, and the status is the same.
-
-SIGINT and SIGTERM end a command at any moment, also while it begins; what it was about to write is
-as it was before. `pinfold simulate` prints what it has by then.
-"""
-
-
 def pages() -> dict[str, str]:
     """Every generated page: path below ``docs`` -> text."""
     return {
@@ -199,10 +162,12 @@ def pages() -> dict[str, str]:
         + kubelet_versions(),
         "reference/configuration.md": configuration(),
         "reference/manifest-fields.md": manifest_fields(),
-        "reference/annotations.md": annotations_of_pods(),
+        "reference/annotations.md": NOTICE.format(source="core/pod/annotations.py")
+        + annotations_of_pods(),
         "reference/commands.md": commands(),
         "reference/documents.md": documents(),
-        "reference/exit-statuses.md": exit_statuses(),
+        "reference/exit-statuses.md": NOTICE.format(source="cli/exit_statuses.py")
+        + exit_statuses(),
         "reference/library.md": NOTICE.format(source="the docstrings of the library") + library(),
         "reference/metrics.md": kubelet_metrics(),
         **schemas(),
@@ -311,40 +276,8 @@ def _field_rows(fields: Fields, path: str) -> Iterator[tuple[str, Field]]:
             yield from _field_rows(field.below, f"{path}{name}{many}.")
 
 
-def annotations_of_pods() -> str:
-    """What a pod can say by annotations."""
-    parts = [NOTICE.format(source="core/pod/annotations.py"), "# Annotations\n", _ANNOTATIONS]
-    header = ["| Annotation | Value | Without it | | In force with |", "|---|---|---|---|---|"]
-    rows = [
-        f"| `{row.key() if row.of_whole_pod else row.name}` | {row.values} | {row.unsaid} "
-        f"| {row.meaning} "
-        f"| {', '.join(f'`{runtime}`' for runtime in row.runtimes) or 'not yet carried out'} |"
-        for row in ANNOTATIONS
-    ]
-    return "\n".join([*parts, *header, *rows]) + "\n"
-
-
 def _code(text: str | None) -> str:
     return f"`{text}`" if text else ""
-
-
-def exit_statuses() -> str:
-    """With what each command ends."""
-    parts = [NOTICE.format(source="cli/exit_statuses.py"), "# Exit statuses\n", _STATUSES]
-    parts += ["| Status | Meaning |", "|---|---|"]
-    parts += [f"| {row.code} | {row.meaning} |" for row in GENERAL]
-    parts += ["", _STATUSES_BELOW, "What they mean of single commands:\n"]
-    parts += ["| Command | Status | Meaning |", "|---|---|---|"]
-    parts += [f"| {_commands_of(row)} | {_status(row)} | {row.meaning} |" for row in OF_COMMANDS]
-    return "\n".join(parts) + "\n"
-
-
-def _commands_of(row: ExitStatus) -> str:
-    return ", ".join(f"`pinfold {name}`" for name in row.commands)
-
-
-def _status(row: ExitStatus) -> str:
-    return "its own" if row.status is None else str(row.status)
 
 
 def commands() -> str:

@@ -28,14 +28,14 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lines]:
         yield found
 
 
-def _begun(line: list[str], lines: Lines, **streams: int) -> subprocess.Popen[bytes]:
+def _begun(
+    line: list[str], lines: Lines, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
     """Start it, and wait until it is the program's: before that the signal is Python's."""
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     env = {**os.environ, "PINFOLD_SOCKET": str(lines.socket)}
-    program = subprocess.Popen(line, env=env, cwd=lines.folder, **streams)  # type: ignore[call-overload]
+    program = subprocess.Popen(line, env=env, cwd=lines.folder, stdout=stdout, stderr=stderr)
     while program.poll() is None and not _catches(program.pid, signal.SIGTERM):
-        pass
-    assert isinstance(program, subprocess.Popen)
+        time.sleep(0.001)
     return program
 
 

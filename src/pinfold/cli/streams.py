@@ -31,7 +31,7 @@ class OutputError(Refused):
 class _Output(io.FileIO):
     """Standard output; raises OutputError, and SystemExit where nobody reads it any more."""
 
-    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]
+    def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
@@ -50,7 +50,7 @@ class _Output(io.FileIO):
 class _Error(io.FileIO):
     """Standard error; where it cannot be written there is nobody to be told."""
 
-    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]
+    def write(self, data: ReadableBuffer, /) -> int:
         with suppress(OSError):
             return super().write(data)
         return memoryview(data).nbytes
