@@ -64,7 +64,10 @@ def test_a_wrong_option_is_named(kind: str, words: tuple[str, ...], told: str) -
                 ("--claim-devices-are-cpus",),
             )
         ),
-        (("--watch-patience", "0"), "Invalid value for '--watch-patience': 0.0 is not in the"),
+        (
+            ("--watch-patience", "0"),
+            "Invalid value for '--watch-patience': 0.0 is no number from 1",
+        ),
     ],
 )
 def test_a_wrong_option_of_quotas_is_named(

@@ -127,8 +127,8 @@ _OPTIONS = (
     click.option(
         "--resume",
         type=click.Path(file_okay=False, path_type=Path),
-        metavar="FOLDER",
-        help="Keep each run that has ended in FOLDER, and take from there what a simulation that "
+        metavar="DIR",
+        help="Keep each run that has ended in DIR, and take from there what a simulation that "
         "was interrupted has left.",
     ),
     click.option(

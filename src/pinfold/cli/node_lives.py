@@ -71,7 +71,7 @@ def life_options(command: F) -> F:
         "--show-node",
         metavar="NAME",
         help="Show the life of one node, such as node-3, in place of the figures of all: its map "
-        "at some moments, and what happened between. Of the first seed; with --svg FOLDER also "
+        "at some moments, and what happened between. Of the first seed; with --svg DIR also "
         "as pictures.",
     )(command)
 

@@ -69,7 +69,8 @@ def node_options(command: F) -> F:
     for setting in reversed(SETTINGS):
         if setting.option is not None:
             command = click.option(
-                setting.option,
+                # A kubelet's own flag is taken as well: it is what people have at hand.
+                *dict.fromkeys((setting.option, setting.kubelet_flag)),
                 setting.attribute,
                 metavar=setting.metavar,
                 multiple=setting.pairs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,6 +13,18 @@ from click.shell_completion import CompletionItem
 from pinfold.cli import streams
 from pinfold.cli.exit_statuses import INTERRUPTED, epilog
 from pinfold.linux.endings import end_at_once, end_with_cleanup
+
+_MEANT: Final = {
+    "--topology": "A machine is given with --machine.",
+    "--topology-policy": "Did you mean --topology-manager-policy?",
+    "--topology-scope": "Did you mean --topology-manager-scope?",
+    "--kubeconfig": "A kubelet's configuration is given with --kubelet-config; pods of a cluster "
+    "come by: kubectl get pods -A -o json | pinfold plan -",
+    "--manifest": "Manifests are given without an option.",
+    "--filename": "Manifests are given without an option.",
+    "--format": "Did you mean --output?",
+}
+"""What people write, who know other programs, and what it is called here."""
 
 
 class _Listed(click.Group):
@@ -54,6 +66,16 @@ class Program(click.Group):
         """Run what was asked for; SIGINT ends it with 130, and without a word."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            meant = _MEANT.get(error.option_name)
+            if meant is None:
+                raise
+            raise click.UsageError(f"{error.message} {meant}", error.ctx) from None
+        except click.BadParameter as error:
+            plain = _plainly(error)
+            if plain == error.message:
+                raise
+            raise click.BadParameter(plain, error.ctx, error.param) from None
         except KeyboardInterrupt:
             if sys.stderr.isatty():
                 # The terminal has shown ^C.
@@ -85,7 +107,11 @@ class Program(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """What to run; all that it needs is loaded then, and from now on there is a clean end."""
-        found = super().resolve_command(ctx, args)
+        try:
+            found = super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            name = error.command_name
+            raise click.NoSuchCommand(name, possibilities=self._table, ctx=ctx) from None
         if self._has_signals:
             end_with_cleanup()
         return found
@@ -104,6 +130,18 @@ class Program(click.Group):
             commands=[click.Command(name, help=text) for name, text in self._table.items()],
             params=self.params,
         )
+
+
+def _plainly(error: click.BadParameter) -> str:
+    """What click says of a number, in words that say which ones there are."""
+    kind = None if error.param is None else error.param.type
+    written, found, _ = error.message.partition(" is not ")
+    if not found or not isinstance(kind, click.IntRange | click.FloatRange):
+        return error.message
+    number = "whole number" if isinstance(kind, click.IntRange) else "number"
+    least = "" if kind.min is None else f" from {kind.min}"
+    most = "" if kind.max is None else f" to {kind.max}"
+    return f"{written} is no {number}{least}{most}."
 
 
 def _tell_statuses(command: click.Command, name: str) -> None:

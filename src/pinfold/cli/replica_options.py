@@ -23,6 +23,7 @@ from pinfold.adapters.kubernetes.access import (
     is_in_cluster,
 )
 from pinfold.agent.replica.settings import ReplicaSettings
+from pinfold.cli.client import Seconds
 from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.cluster.certificates.keeper import Names
 from pinfold.core.values.names import label_problems
@@ -150,7 +151,7 @@ def _options(name: str, trusted_by: str) -> list[Callable[[F], F]]:
         ),
         click.option(
             "--drain",
-            type=click.FloatRange(0, 3600),
+            type=Seconds(0, 3600),
             metavar="SECONDS",
             default=5,
             show_default=True,

@@ -7,6 +7,7 @@ report is asked for.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
@@ -25,6 +26,9 @@ except ModuleNotFoundError as missing:
     ) from None
 
 
+_PAGES: Final = frozenset({".html", ".htm"})
+
+
 class ReportFiles(Struct, frozen=True):
     """What was asked for: the page, a folder of pictures, or both.
 
@@ -39,6 +43,8 @@ class ReportFiles(Struct, frozen=True):
         """See that there are places for them."""
         if self.page is not None:
             path = Path(self.page)
+            if path.suffix not in _PAGES and (path.is_file() or not path.exists()):
+                raise InputError(f"--report {path}: it is a page of HTML; name it {path.stem}.html")
             if path.is_dir():
                 raise InputError(f"--report {path}: is a folder; name a file in it")
             if not path.absolute().parent.is_dir():

@@ -93,7 +93,7 @@ def _imported(name: str, options: Mapping[str, Any]) -> Executor:
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
         executor = found(**options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # who ends the program is no executor, either
         raise ExecutorError(f"{name}: {type(error).__name__}: {error}") from error
     if not isinstance(executor, Executor):
         raise ExecutorError(

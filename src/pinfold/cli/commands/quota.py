@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from pinfold.agent.replica.settings import ReplicaSettings
 from pinfold.cli.claim_options import claim_options, claim_rules
+from pinfold.cli.client import Seconds
 from pinfold.cli.replica_options import replica_options, serve_until_stopped
 from pinfold.cluster.hearing import PATIENCE
 from pinfold.cluster.quota.rules import QuotaRules
@@ -42,7 +43,7 @@ def quota() -> None:
 @click.option(
     "--watch-patience",
     "patience",
-    type=click.FloatRange(1, 3600),
+    type=Seconds(1, 3600),
     metavar="SECONDS",
     default=PATIENCE,
     show_default=True,

@@ -67,7 +67,7 @@ FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
     "--timeout",
     type=Seconds(min=0, min_open=True, max=1e9),
     metavar="SECONDS",
-    help="With --wait: give up after that long, with exit status 1.",
+    help="With --wait: give up after that long, with an error.",
 )
 @socket_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -90,7 +90,7 @@ def run(  # noqa: PLR0913 - the options, one each
     """Run COMMAND on CPUs that nobody else uses, and exit with its status.
 
     Signals pass through.  Without an agent the command is pinned by its affinity only, and what is
-    weaker about that is said. Exit status 1 when the CPUs cannot be had; nothing is run then.
+    weaker about that is said.
     """
     if restart != "Never" and not detach:
         raise InputError("--restart needs --detach: a command in the foreground runs once")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="FILE")
 @click.option(
     "--traces",
-    metavar="FOLDER",
+    metavar="DIR",
     help="Where the files of a trace are, for experiments that do not say.",
 )
 @click.option(
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--svg",
-    metavar="FOLDER",
+    metavar="DIR",
     help="Write the plots there, too, each as an SVG (extra report); with --show-node the pictures "
     "of the node.",
 )

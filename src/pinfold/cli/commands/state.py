@@ -166,6 +166,7 @@ def _writer(
     "--output",
     "out",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Write to another file ('-': to standard output).",
 )
 def repair_command(
@@ -230,6 +231,7 @@ def repair_command(
     "--output",
     "out",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Write to another file ('-': to standard output).",
 )
 def convert_command(  # noqa: PLR0913 - the options of click

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import UNSET, Struct
 
+from pinfold.cli.views.numbers import cut_off
 from pinfold.documents.simulation.results import Needed, Run, Simulation
 from pinfold.render.simulation.side_by_side import (
     Column,
@@ -238,7 +239,8 @@ def _cpus(number: float) -> str:
 
 
 def _share(number: float, of: float) -> str:
-    return f"{number / of if of else 0.0:.2%}"
+    percent = 100 * number / of if of else 0.0
+    return f"{cut_off(percent, 2):.2f}%"
 
 
 def _bytes(number: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from pinfold.cli.views.numbers import cut_off
 from pinfold.documents.simulation.results import Run, Simulation
 from pinfold.render.report.texts import isolated
 
@@ -111,11 +112,14 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """``12.5 %``; small ones with as many digits as they need."""
+    """``12.5 %``; with more digits where it would be 0 or 100 otherwise, and is not."""
     value = share * 100
     size = abs(value)
+    left = abs(100 - size)
     digits = 0 if size in (0, 100) else 1 if size >= 1 else 2 if size >= 0.1 else 3
-    return f"{value:.{digits}f}{_SPACE}%"
+    if 0 < left < 0.05:
+        digits = 2 if left >= 0.005 else 3
+    return f"{cut_off(value, digits):.{digits}f}{_SPACE}%"
 
 
 def duration(seconds: float) -> str:

@@ -35,6 +35,7 @@ from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.machine.short_form import looks_like_short_form, parse_short_form
 from pinfold.core.pod.api import quantity_from_api
 from pinfold.documents.simulation.experiment import (
+    Arrivals,
     Configuration,
     Experiment,
     NodeKind,
@@ -317,6 +318,8 @@ class _Loading:
 
     def _arrivals(self) -> ArrivalSource:
         of = self.spec.arrivals
+        if self.traces is not None:
+            self._check_traces(of)
         if of.csv is not UNSET:
             return ArrivalTable(self._beside(of.csv.file))
         if of.trace is not UNSET:
@@ -325,6 +328,15 @@ class _Loading:
             raise TypeError("an experiment was read that has no arrivals")
         with self._at("spec.arrivals.synthetic", ValueError):
             return _process(of.synthetic)
+
+    def _check_traces(self, of: Arrivals) -> None:
+        """See that the folder is there, and that a trace is asked for; raises ConfigError."""
+        if self.traces is not None and not Path(self.traces).is_dir():
+            raise ConfigError(f"--traces {self.traces}: there is no such folder")
+        if of.trace is UNSET:
+            self.notes.append("--traces is of no use here: spec.arrivals is no trace")
+        elif of.trace.folder is not UNSET:
+            self.notes.append("--traces is of no use here: spec.arrivals.trace.folder says where")
 
     def _trace(self, trace: Trace) -> ArrivalSource:
         if trace.folder is not UNSET:

@@ -1,0 +1,117 @@
+"""The same option has the same name, metavar and type in all commands; numbers say their range."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pinfold.cli import COMMANDS, main
+from pinfold.cli.client import Seconds
+from pinfold.config.settings import SETTINGS, Setting
+from tests.scenes.command_lines import leaves
+
+OTHERWISE = {
+    "--at": {"simulate", "readiness"},
+    "--cpus": {"resize", "run", "shield"},
+    "--node": {
+        "plan",
+        "explain",
+        "rebalance",
+        "readiness",
+        "hugepages allocate",
+        "hugepages release",
+    },
+    "--output": {"capture", "state repair", "state convert", "convert"},
+    "--to": {"convert", "state convert"},
+    "--root": {"audit", "capture", "hugepages show", "hugepages allocate", "hugepages release"},
+    "--config": {"agent"},
+    "--manifests": {"agent"},
+    "-w": {"status", "run"},
+    "-n": {"history"},
+    "--namespace": {"quota serve", "classes serve"},
+    "-f": {"logs"},
+}
+"""Options that are called alike and mean something else by command; those commands."""
+
+
+def _options() -> Iterator[tuple[str, str, click.Option]]:
+    for name, command in leaves():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                for word in (*option.opts, *option.secondary_opts):
+                    yield word, name, option
+
+
+WORDS = sorted({word for word, _, _ in _options()})
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_an_option_is_the_same_in_all_commands(word: str) -> None:
+    shapes = {
+        (option.metavar, option.type.name, option.multiple, tuple(sorted(option.opts)))
+        for found, name, option in _options()
+        if found == word
+        and name not in OTHERWISE.get(word, ())
+        and name not in OTHERWISE.get(option.opts[-1], ())
+    }
+    # An agent takes its own settings without the names of a kubelet's flags.
+    own = {name for name, _ in leaves() if name.startswith(("state", "agent"))}
+    if word in {setting.option for setting in SETTINGS}:
+        shapes = {
+            (option.metavar, option.type.name, option.multiple, ())
+            for found, name, option in _options()
+            if found == word and name not in own
+        }
+    assert len(shapes) <= 1, shapes
+
+
+def test_a_place_of_many_files_is_called_alike() -> None:
+    assert "FOLDER" not in {option.metavar for _, _, option in _options()}
+
+
+def test_what_is_measured_in_time_takes_a_duration() -> None:
+    for _, _, option in _options():
+        if option.metavar == "SECONDS":
+            assert isinstance(option.type, Seconds), option.opts
+
+
+def test_what_takes_a_value_says_what_it_is() -> None:
+    for _, name, option in _options():
+        value = (
+            not option.is_flag and not option.count and not isinstance(option.type, click.Choice)
+        )
+        if value:
+            assert option.metavar, f"{name} {option.opts}"
+            assert re.fullmatch(r"[A-Za-z/\[\]=|:.,]+", option.metavar)
+        assert option.help or isinstance(option.type, click.Choice), f"{name} {option.opts}"
+
+
+@pytest.mark.parametrize("setting", [one for one in SETTINGS if one.option], ids=lambda s: s.field)
+@pytest.mark.parametrize("command", ["plan", "explain", "rebalance"])
+def test_a_kubelets_own_flags_are_taken(command: str, setting: Setting) -> None:
+    words = {word for word, name, _ in _options() if name == command}
+    assert {setting.kubelet_flag, setting.option} <= words
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plann",), "No such command 'plann'. (Did you mean one of: 'explain', 'plan'?)"),
+        (("plan", "--topology", "2s4c2t", "-"), "A machine is given with --machine."),
+        (("plan", "--topology-policy", "none", "-"), "Did you mean --topology-manager-policy?"),
+        (("plan", "--machin", "2s4c2t", "-"), "Did you mean '--machine'?"),
+        (("simulate", "--seed", "x", "f"), "'x' is no whole number from 0 to 9007199254740991."),
+        (("simulate", "--workers", "0", "f"), "0 is no whole number from 1 to 4096."),
+        (("history", "--limit", "0"), "0 is no whole number from 1 to 1000."),
+        (("logs", "a", "--tail", "-1"), "-1 is no whole number from 0."),
+    ],
+)
+def test_what_is_not_known_has_a_hint(words: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+    assert words[0] in {*COMMANDS, "plann"}
