@@ -65,7 +65,7 @@ def test_who_wants_no_checks_has_to_say_so() -> None:
         ([CLASSES, "--authority", "/a", "--client-key", "/k"], "both --client-certificate"),
         ([CLASSES, "--url", "http://x", "--authority", "/a"], "the extender speaks TLS only"),
         ([CLASSES, "--authority", "a.crt"], "'a.crt': must begin with /"),
-        (["empty.yaml", "--insecure"], "there is no ResourceClass in these files"),
+        (["empty.yaml", "--insecure"], "empty.yaml: nothing in it"),
         (["none.yaml", "--insecure"], "none.yaml"),
     ],
 )

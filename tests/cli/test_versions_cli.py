@@ -268,6 +268,7 @@ def test_what_the_other_kubelet_refuses_for_good_is_one_line() -> None:
 
 
 def test_nodes_are_not_compared() -> None:
-    told = run("plan", "-", *STATIC, "--node", "a", "--compare-kubelet-version", "1.34")
+    nodes = ("--node", "a", "--node", "b")
+    told = run("plan", "-", *STATIC, *nodes, "--compare-kubelet-version", "1.34")
     assert told.exit_code == 2
     assert "--compare-kubelet-version" in told.stderr

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from pinfold.cli import streams
 from pinfold.cli.exit_statuses import INTERRUPTED, epilog
+from pinfold.cli.given_once import check_given_once
 from pinfold.linux.endings import end_at_once, end_with_cleanup
 
 _MEANT: Final = {
@@ -21,7 +22,6 @@ _MEANT: Final = {
     "--kubeconfig": "A kubelet's configuration is given with --kubelet-config; pods of a cluster "
     "come by: kubectl get pods -A -o json | pinfold plan -",
     "--manifest": "Manifests are given without an option.",
-    "--filename": "Manifests are given without an option.",
     "--format": "Did you mean --output?",
 }
 """What people write, who know other programs, and what it is called here."""
@@ -112,6 +112,9 @@ class Program(click.Group):
         except click.NoSuchCommand as error:
             name = error.command_name
             raise click.NoSuchCommand(name, possibilities=self._table, ctx=ctx) from None
+        name, command, rest = found
+        if command is not None and not ctx.resilient_parsing:
+            check_given_once(command, name or "", rest)
         if self._has_signals:
             end_with_cleanup()
         return found

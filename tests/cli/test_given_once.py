@@ -1,0 +1,65 @@
+"""No option that takes one value is given twice without a word, in any command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pinfold.cli import COMMANDS, main
+
+
+def options(command: click.Command, *path: str) -> Iterator[tuple[str, str]]:
+    """Each command below, with each of its options that takes one value."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), name)
+            assert below is not None
+            yield from options(below, *path, name)
+    for one in command.params:
+        if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
+            yield from ((" ".join(path), name) for name in one.opts)
+
+
+FOUND = list(options(main))
+
+
+def test_every_command_is_looked_at() -> None:
+    with_options = {path.split()[0] for path, _ in FOUND}
+    assert with_options >= set(COMMANDS) - {"capture", "schema"}
+
+
+@pytest.mark.parametrize(("path", "option"), FOUND, ids=str)
+def test_an_option_given_twice_is_refused(path: str, option: str) -> None:
+    result = CliRunner().invoke(main, [*path.split(), option, "1", option, "2"])
+    assert result.exit_code == 2
+    assert "is given twice, and takes one value" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        # Two spellings of one option are the same one.
+        (["plan", "-o", "json", "--output=text", "x.yaml"], "-o: is given twice"),
+        (["plan", "--kubelet-config", "a", "x.yaml", "--kubelet-config=b"], "--kubelet-config: is"),
+        (["state", "check", "--policy", "none", "--policy", "static", "f"], "--policy: is given"),
+    ],
+)
+def test_wherever_they_stand(words: list[str], problem: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, problem in result.stderr) == (2, True), result.stderr
+
+
+def test_what_is_another_commands_is_not_looked_at() -> None:
+    words = ["run", "--name", "a", "--", "sort", "--name", "b"]
+    result = CliRunner().invoke(main, [*words, "--help"])
+    assert "is given twice" not in result.output
+
+
+def test_options_of_many_values_and_flags_may_be_repeated() -> None:
+    words = ["--policy-option", "a=b", "--policy-option", "c=d", "--no-color", "--no-color"]
+    result = CliRunner().invoke(main, ["plan", "--machine", "1s4c2t", *words, "nowhere.yaml"])
+    assert "is given twice" not in result.output
+    assert "nowhere.yaml" in result.stderr
