@@ -110,8 +110,9 @@ class Program(click.Group):
         try:
             found = super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            name = error.command_name
-            raise click.NoSuchCommand(name, possibilities=self._table, ctx=ctx) from None
+            raise click.NoSuchCommand(
+                error.command_name, possibilities=self._table, ctx=ctx
+            ) from None
         name, command, rest = found
         if command is not None and not ctx.resilient_parsing:
             check_given_once(command, name or "", rest)
