@@ -136,6 +136,8 @@ class PlannedPod(Record, frozen=True, kw_only=True):
     """What it has as a whole; only of a pod that the managers serve so."""
     not_whole: str | UnsetType = UNSET
     """Why it has no CPUs as a whole, although it has resources of its own."""
+    shares: str | UnsetType = UNSET
+    """Why it has no exclusive CPUs, although it is Guaranteed."""
     memory_qos: CgroupMemory | UnsetType = UNSET
     """How the memory of the pod's cgroup is protected, with the feature gate MemoryQoS."""
     containers: Sequence[PlannedContainer]

@@ -22,7 +22,7 @@ from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import Bubble as BubbleRecord
 from pinfold.documents.records import Kubelet, MemoryBlock
-from pinfold.planning.explaining.whole import why_it_has_none
+from pinfold.planning.explaining.whole import why_it_has_none, why_it_shares_all
 from pinfold.planning.memory_qos import of_classes, rules_of, with_memory_qos, without_effect
 from pinfold.planning.node_use import class_use, device_use, numa_use
 from pinfold.planning.placement import ContainerPlacement
@@ -126,6 +126,7 @@ def _pod(
         notes=decision.notes,
         bubble=bubble_document(placement.bubble),
         not_whole=why_it_has_none(planner.node, planner.config, decision) or UNSET,
+        shares=why_it_shares_all(planner.node, decision) or UNSET,
         containers=[
             _container(container, pool, _placed(container, placement, node))
             for container in placement.containers

@@ -170,6 +170,7 @@ def _planned(pod: PlannedPod, keys: set[str], *, tells: bool) -> PodRow:
         whole=(
             *bubble_lines(pod),
             *(() if pod.not_whole is UNSET else (f"no CPUs as a whole: {pod.not_whole}",)),
+            *(() if pod.shares is UNSET else (f"no exclusive CPUs: {pod.shares}",)),
             *(f"pod {line}" for line in _protection(pod.memory_qos)),
             *_faulty(pod),
         ),

@@ -30,6 +30,7 @@ from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import explanation as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.planning.explaining.whole import (
+    ONLY_WHOLE,
     describe_budget,
     part_of_bubble,
     why_it_shares,
@@ -310,8 +311,7 @@ def _why_shared(pod: Pod, container: Container) -> str:
             "(requests equal to limits, cpu and memory, in every container)"
         )
     return (
-        f"shared pool: cpu {container.requests.get(CPU)} is no whole number of CPUs; "
-        "only whole ones are exclusive"
+        f"shared pool: cpu {container.requests.get(CPU)} is no whole number of CPUs; {ONLY_WHOLE}"
     )
 
 

@@ -23,6 +23,8 @@ from pinfold.core.pod.pod_level import (
 )
 from pinfold.core.topology_manager.manager import TopologyManager
 
+ONLY_WHOLE: Final = "only whole ones are exclusive"
+
 _GATE: Final = next(one for one in FEATURE_GATES if one.name == POD_LEVEL_RESOURCE_MANAGERS)
 
 
@@ -75,6 +77,21 @@ def why_it_has_none(node: Node, config: NodeConfig, decision: Decision) -> str |
     if len(decision.claims) == len(pod.all_containers):
         return None
     return why_not_whole(config, node.topology_manager, pod)
+
+
+def why_it_shares_all(node: Node, decision: Decision) -> str | None:
+    """Why a Guaranteed pod has no exclusive CPUs at all; None: it has, or is none.
+
+    One with resources of its own has another reason: :func:`why_it_has_none`.
+    """
+    pod = decision.pod
+    if node.cpu_policy is None or not decision.admitted or pod.has_pod_level_resources:
+        return None
+    asks = any(node.cpu_policy.exclusive_cpus(pod, one) for one in pod.all_containers)
+    if pod.qos is not QOSClass.GUARANTEED or asks or decision.claims:
+        return None
+    asked = dict.fromkeys(str(one.requests.get(CPU, 0)) for one in pod.all_containers)
+    return f"cpu {', '.join(asked)} is no whole number of CPUs; {ONLY_WHOLE}"
 
 
 def why_unsound(node: Node, pod: Pod) -> str | None:
