@@ -71,7 +71,8 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
         input_errors(MachineError, ManifestError),
         input_errors(NodeError, prefix=source.prefix),
     ):
-        read = read_manifests(manifests, own=source.has_section, claims=claims)
+        with waiting("reading the manifests"):
+            read = read_manifests(manifests, own=source.has_section, claims=claims)
         machines = _machines(named_nodes(options), read.nodes, options.get("machine"))
         making = _Making(source, read, options.get("devices"))
         made = tuple(making.node(name, machine) for name, machine in machines.items())
