@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from defusedxml.ElementTree import fromstring
 from hypothesis import given, settings
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.compare import CompareView, render_compare, render_compare_svg
-from pinfold.render.node_map import build_node_map
-from pinfold.render.numa_panel import Gauge, NUMAGauges, gauge_texts, numa_lines
+from pinfold.render.node_map import build_node_map, with_devices
+from pinfold.render.numa_panel import Gauge, NUMAGauges, devices_at, gauge_texts, numa_lines
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
 from pinfold.render.svg import render_plan_svg
 from pinfold.render.terminal import Depth, Style, cell_width, print_lines
@@ -146,10 +148,14 @@ def test_the_picture_can_be_read_aloud() -> None:
 def test_a_comparison_tells_what_changed_at_each_node() -> None:
     before, after = plan(), plan(numa=(NUMAGauges(0, (devices(GPU, 3, 4),)), *panel()[1:3]))
     text = render_compare(CompareView("x", "old", before, "new", after), Style(100))
-    assert "NUMA 0       - memory 0 of 62 GiB, hugepages-1Gi 1 of 64 GiB, example.com/gpu 4" in text
-    assert "             + example.com/gpu 3 of 4\n" in text
-    assert "NUMA none    - example.com/sriov-vf 3 of 16\n             + not counted\n" in text
-    assert "NUMA 1" not in text
+    svg = render_compare_svg(CompareView("x", "old", before, "new", after))
+    for told in ("old · used, of what pods may have", "new · used, of what pods may have"):
+        assert f"NUMA nodes  {told}" in text
+        assert told in svg
+    assert "3 of 4" in text.partition("new · used")[2]
+    alike = CompareView("x", "old", before, "new", plan())
+    assert "both · used" in render_compare(alike, Style(100))
+    assert_inside(fromstring(render_compare_svg(alike)))
 
 
 def test_a_comparison_tells_memory_and_devices() -> None:
@@ -203,3 +209,27 @@ def test_any_panel_fits_any_terminal(
     assert max(map(cell_width, plain.split("\n"))) <= width
     assert_inside(fromstring(render_plan_svg(plan(numa=numa))))
     assert set(gauge_texts(numa)) <= {str(node.id) for node in numa} | {"none"}
+
+
+@pytest.mark.parametrize("width", [20, 44, 80, 200])
+def test_devices_are_at_their_numa_node(width: int) -> None:
+    nodes = (
+        NUMAGauges(0, (devices(GPU, 3, 4), Gauge("memory", 0, 1 << 30))),
+        NUMAGauges(1, (devices(GPU, 0, 4),)),
+        NUMAGauges(7, (devices(GPU, 2, 2),)),
+    )
+    node_map = with_devices(build_node_map(machine(2, 4, 2)), devices_at(nodes))
+    assert [box.devices for box in node_map.root.children] == [
+        (f"{GPU} 3 of 4",),
+        (f"{GPU} 0 of 4",),
+    ]
+    assert node_map.memory_only == (f"NUMA node 7 · {GPU} 2 of 2",)
+    text = render_plan(PlanView("x", node_map), Style(width))
+    assert all(cell_width(line) <= width for line in text.splitlines())
+    plain = re.sub(r"[│\s]+", "", text)
+    assert f"{GPU}3of4" in plain or width > 100
+    assert f"{GPU}2of2" in plain
+    root = fromstring(render_plan_svg(PlanView("x", node_map)))
+    texts = [one.text for one in root.iter(f"{SVG}text")]
+    assert {f"{GPU} 3 of 4", f"{GPU} 0 of 4"} <= set(texts)
+    assert_inside(root)

@@ -17,6 +17,7 @@ from pinfold.render.compare import (
     changed_cpus,
     pod_changes,
     render_compare,
+    render_compare_svg,
 )
 from pinfold.render.explain_text import (
     ContainerExplanation,
@@ -177,10 +178,22 @@ def reserving(reserved: str, shared: str, owned: str = "") -> PlanView:
 @pytest.mark.parametrize(
     ("before", "after", "legend"),
     [
-        (reserving("0", "0-3"), reserving("0", "0-2", "3"), " ·  shared pool    blank  unchanged"),
-        (reserving("0", "0-3"), reserving("1", "0-3"), " ·  shared pool    R  reserved    blank"),
-        (reserving("", "", "0-3"), reserving("0-3", "0-3"), " R  reserved\n"),
-        (reserving("0", "0", "1-2"), reserving("0", "0", "1-3"), "online    blank  unchanged"),
+        (
+            reserving("0", "0-3"),
+            reserving("0", "0-2", "3"),
+            " ·  shared pool 3 → 2    blank  unchanged",
+        ),
+        (
+            reserving("0", "0-3"),
+            reserving("1", "0-3"),
+            " ·  shared pool 3    R  reserved 1    blank",
+        ),
+        (reserving("", "", "0-3"), reserving("0-3", "0-3"), " R  reserved 0 → 4\n"),
+        (
+            reserving("0", "0", "1-2"),
+            reserving("0", "0", "1-3"),
+            "online 1 → 0    blank  unchanged",
+        ),
     ],
 )
 def test_the_legend_is_that_of_the_maps(before: PlanView, after: PlanView, legend: str) -> None:
@@ -188,6 +201,15 @@ def test_the_legend_is_that_of_the_maps(before: PlanView, after: PlanView, legen
     assert legend in text
     assert ("R  reserved" in text) == ("R  reserved" in legend)
     assert ("blank" in text) == ("blank" in legend)
+
+
+def test_a_comparison_tells_policies_legend_and_differences() -> None:
+    sides = [replace(reserving(at, "0-3"), subtitle=f"policy {at}") for at in "01"]
+    view = CompareView("t", "a", sides[0], "b", sides[1], differences=("b has one gate more",))
+    svg = render_compare_svg(view)
+    for told in ("a: policy 0", "b: policy 1", "b has one gate more", "b after a", "unchanged"):
+        assert told in render_compare(view, Style(80))
+        assert f">{told}<" in svg or f">• {told}<" in svg
 
 
 def restarting(pod: str, width: int) -> str:

@@ -99,12 +99,16 @@ class Label(Struct, frozen=True):
 
 
 class Box(Struct, frozen=True):
-    """A part of the machine: either ``children`` or ``cores``, never both."""
+    """A part of the machine: either ``children`` or ``cores``, never both.
+
+    ``devices`` are those that are there, a text each, below what is inside.
+    """
 
     labels: tuple[Label, ...] = ()
     children: tuple[Box, ...] = ()
     cores: tuple[Core, ...] = ()
     offline: bool = False
+    devices: tuple[str, ...] = ()
 
     def all_cores(self) -> Iterator[Core]:
         """Every core in the box and the boxes inside it, in drawing order."""
@@ -233,7 +237,7 @@ def shapes(root: Box) -> dict[int, int]:
         # Digits are all of one width, other characters need not be.
         titles = tuple(label.text().translate(_DIGITS) for label in box.labels)
         inside = tuple(walk(child) for child in box.children)
-        key = (inside, len(box.cores), threads, digits, titles, box.offline)
+        key = (inside, len(box.cores), threads, digits, titles, box.offline, box.devices)
         found[id(box)] = known.setdefault(key, len(known))
         return found[id(box)]
 

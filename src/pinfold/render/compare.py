@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import CellState
-from pinfold.render.node_map import NodeMap, Owner, mute
-from pinfold.render.numa_panel import gauge_texts
+from pinfold.render.node_map import NodeMap, Owner, counted, mute
+from pinfold.render.numa_panel import draw_numa, numa_lines
 from pinfold.render.palette import owner_symbol
 from pinfold.render.plan_view import (
     PlanView,
@@ -19,7 +20,7 @@ from pinfold.render.plan_view import (
     headline,
     summary_facts,
 )
-from pinfold.render.sides import SidesDrawing, side_lines
+from pinfold.render.sides import SIDE_GAP, SidesDrawing, side_lines
 from pinfold.render.svg import MARGIN, draw_facts, draw_legend, draw_title
 from pinfold.render.svg_canvas import Canvas, text_width, wrap_text
 from pinfold.render.terminal import (
@@ -32,6 +33,9 @@ from pinfold.render.terminal import (
     wrap,
 )
 from pinfold.render.text import note_lines, packed_items, state_item, title_lines
+
+_TOTALS: Final = ("Shared pool", "Reserved", "Allocatable", "Exclusive", "Cores")
+"""What is told of both sides where it is alike, too."""
 
 
 class CompareView(Struct, frozen=True):
@@ -121,7 +125,11 @@ def render_compare(view: CompareView, style: Style) -> str:
     """The comparison as text, ending in a newline."""
     changes, unchanged = pod_changes(view, ascii_only=style.ascii_only)
     resizes = resize_changes(view)
-    lines: list[Line] = [*title_lines(view.title, _counted(changes, unchanged, resizes), style), []]
+    pods = _counted(changes, unchanged, resizes)
+    lines: list[Line] = [*title_lines(view.title, "", style)]
+    for told in (*_policies(view), pods):
+        lines += [[(text, "dim")] for text in wrap(clean(told), style.width)]
+    lines.append([])
     for refusal in _refusals(view):
         lines += [[(text, "bad")] for text in wrap(clean(refusal), style.width)]
     lines += [[]] * bool(view.refused)
@@ -130,6 +138,8 @@ def render_compare(view: CompareView, style: Style) -> str:
     if changed:
         lines += [*_maps(view, changed, style), []]
         lines += [*_legend(view, changed, style), []]
+    for name, side in _numa_sides(view):
+        lines += [*numa_lines(side.numa, style, of=name), []]
     lines += _fact_lines(view, style)
     if view.differences:
         head = f"{clean(view.after_name)} after {clean(view.before_name)}"
@@ -138,6 +148,13 @@ def render_compare(view: CompareView, style: Style) -> str:
     if notes := dict.fromkeys((*view.before.notes, *view.after.notes)):
         lines += [[], *note_lines(notes, style)]
     return print_lines(lines, style)
+
+
+def _policies(view: CompareView) -> Iterator[str]:
+    """The policies of both sides, as the header of a plan has them."""
+    for name, side in ((view.before_name, view.before), (view.after_name, view.after)):
+        if side.subtitle:
+            yield f"{name}: {side.subtitle}"
 
 
 def _refusals(view: CompareView) -> Iterator[str]:
@@ -150,7 +167,10 @@ def _legend(view: CompareView, changed: CPUSet, style: Style) -> Iterator[Line]:
     cells = [cell for side in (view.before, view.after) for cell in side.node_map.cells()]
     drawn = {cell.state for cell in cells if cell.cpu in changed}
     items = [
-        state_item(view.after.node_map, state, style)
+        [
+            *state_item(view.after.node_map, state, style),
+            (f" {counted(state, (view.before.node_map, view.after.node_map))}", "dim"),
+        ]
         for state in CellState
         if state in drawn and state is not CellState.EXCLUSIVE
     ]
@@ -225,13 +245,20 @@ def _facts(view: CompareView) -> Iterator[tuple[str, str, str]]:
     sides = (_told(view.before), _told(view.after))
     for name in {**sides[0], **sides[1]}:
         one, two = (side.get(name, ()) for side in sides)
-        if one != two:
+        if one == two:
+            if name in _TOTALS:
+                yield name, "; ".join(one), "; ".join(two)
+        else:
             gone, new = (tuple(t for t in a if t not in b) for a, b in ((one, two), (two, one)))
             yield name, "; ".join(gone) or "nothing", "; ".join(new) or "nothing"
-    before, after = (gauge_texts(side.numa) for side in (view.before, view.after))
-    for name in {**before, **after}:
-        if before.get(name) != after.get(name):
-            yield f"NUMA {name}", before.get(name, "not counted"), after.get(name, "not counted")
+
+
+def _numa_sides(view: CompareView) -> list[tuple[str, PlanView]]:
+    """The sides whose NUMA nodes are told, with their names; one for both where they are alike."""
+    sides = [(view.before_name, view.before), (view.after_name, view.after)]
+    if view.before.numa == view.after.numa:
+        sides = [("both", view.after)]
+    return [(name, side) for name, side in sides if side.numa]
 
 
 def _told(view: PlanView) -> dict[str, tuple[str, ...]]:
@@ -246,12 +273,12 @@ def _told(view: PlanView) -> dict[str, tuple[str, ...]]:
 
 def _fact_lines(view: CompareView, style: Style) -> Iterator[Line]:
     for name, before, after in _facts(view):
-        if before == after:
-            continue
-        for at, (mark, text) in enumerate((("-", before), ("+", after))):
+        colors = {" ": "", "-": "dim", "+": "good"}
+        told = ((" ", after),) if before == after else (("-", before), ("+", after))
+        for at, (mark, text) in enumerate(told):
             for number, part in enumerate(wrap(text, style.width - 15, after=",")):
                 head = name if at == number == 0 else ""
-                color = "dim" if mark == "-" else "good"
+                color = colors[mark]
                 sign = mark if number == 0 else " "
                 yield [(pad(head, 11), "key"), (f"  {sign} ", color), (part, color)]
 
@@ -260,15 +287,16 @@ def render_compare_svg(view: CompareView) -> str:
     """The comparison as an SVG document: both maps, and the pods that changed."""
     changes, unchanged = pod_changes(view)
     resizes = resize_changes(view)
-    counted = _counted(changes, unchanged, resizes)
+    told = _counted(changes, unchanged, resizes)
     changed = changed_cpus(view)
     drawing = SidesDrawing(_sides(view, changed))
     width = drawing.width
     canvas = Canvas()
-    y = draw_title(canvas, view.title, counted, width)
+    y = draw_title(canvas, view.title, "\n".join((*_policies(view), told)), width)
     maps = [view.before.node_map, view.after.node_map]
-    y = draw_legend(canvas, maps, y, width) + 12
+    y = draw_legend(canvas, maps, y, width, muted=bool(changed)) + 12
     y = drawing.draw(canvas, MARGIN, y) + 30
+    y = _draw_numa_sides(canvas, view, drawing, y)
     left = min(max(text_width(n, 12) for n in (view.before_name, view.after_name)), 200) + 34
     for refusal in _refusals(view):
         for text in wrap_text(refusal, 12, width):
@@ -291,7 +319,31 @@ def render_compare_svg(view: CompareView) -> str:
                     canvas.text(place, texts[at], 12, mono=True, color="bad" if bad else "ink")
                 y += 17
         y += 10
-    facts = [(name, f"{old} → {new}", "") for name, old, new in _facts(view) if old != new]
-    y = draw_facts(canvas, facts, y, width) if facts else y
-    about = f"{counted}. CPUs that changed: {changed or 'none'}."
+    facts = [(name, f"{old} → {new}" if old != new else new, "") for name, old, new in _facts(view)]
+    y = draw_facts(canvas, facts, y, width)
+    if view.differences:
+        y += 20
+        for text in wrap_text(f"{view.after_name} after {view.before_name}", 15, width):
+            canvas.text((MARGIN, y), text, 15, bold=True)
+            y += 22
+    notes = dict.fromkeys((*view.before.notes, *view.after.notes))
+    for note in (*view.differences, *notes):
+        for text in wrap_text(f"• {note}", 12, width):
+            canvas.text((MARGIN, y), text, 12, color="dim")
+            y += 19
+    about = f"{told}. {'. '.join(_policies(view))}. CPUs that changed: {changed or 'none'}."
     return canvas.document(width + 2 * MARGIN, y + MARGIN - 12, view.title, about)
+
+
+def _draw_numa_sides(canvas: Canvas, view: CompareView, drawing: SidesDrawing, y: float) -> float:
+    """The NUMA nodes of both sides, each below its map; returns where to go on."""
+    sides = _numa_sides(view)
+    if not sides:
+        return y
+    beside = drawing.beside and len(sides) == len(drawing.sides)
+    each = drawing.sides[0][1].width if beside else drawing.width
+    x, low = float(MARGIN), y
+    for name, side in sides:
+        low = max(low, draw_numa(canvas, side.numa, (x, y + 6, each), of=name))
+        x, y = (x + each + SIDE_GAP, y) if beside else (x, low)
+    return low + 10

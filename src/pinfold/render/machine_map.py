@@ -10,7 +10,7 @@ from pinfold.core.machine.locality import Localities, device_kind
 from pinfold.core.machine.machine import CpuKind, Machine
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.render.boxes import Level, Place
-from pinfold.render.node_map import NodeMap, Owner, build_node_map
+from pinfold.render.node_map import NodeMap, Owner, build_node_map, with_devices
 from pinfold.render.topology_view import (
     DeviceRow,
     KindRow,
@@ -20,6 +20,7 @@ from pinfold.render.topology_view import (
 )
 
 _DEVICE_KINDS: Final = ("network", "storage", "display", "accelerator", "co-processor", "other")
+_ON_THE_MAP: Final = ("network", "storage", "display", "accelerator", "co-processor")
 _NAMES_OF_ONE: Final = 3
 """Names of one function that are shown: an interface, its RDMA device, a bond on it."""
 
@@ -111,7 +112,7 @@ def topology_view(machine: Machine, view: KubeletView | UnseenMachineError) -> T
     )
     return TopologyView(
         title=machine.cpu_model or machine.name,
-        node_map=machine_map(machine, unseen=view.unseen),
+        node_map=with_devices(machine_map(machine, unseen=view.unseen), _devices_at(machine)),
         facts=tuple((name, str(count)) for name, count in facts if count),
         numa=tuple(
             NumaRow(
@@ -162,6 +163,19 @@ def device_rows(machine: Machine) -> tuple[DeviceRow, ...]:
         )
         for nodes, kind in sorted(names, key=_device_order)
     )
+
+
+def _devices_at(machine: Machine) -> dict[int, list[str]]:
+    """What is told of devices on the map: those that are near one NUMA node alone."""
+    nodes = {f"node {node.id}": node.id for node in machine.numa_nodes}
+    told: dict[int, list[str]] = {}
+    for row in device_rows(machine):
+        if row.place in nodes and row.kind in _ON_THE_MAP:
+            named = [name for name in row.names if not name[:1].isdecimal()] or list(row.names)
+            more = len(row.names) - len(named[:_NAMES_OF_ONE])
+            text = ", ".join(named[:_NAMES_OF_ONE]) + (f" and {more} more" if more else "")
+            told.setdefault(nodes[row.place], []).append(f"{row.kind} {text}")
+    return told
 
 
 def _device_order(row: tuple[int, str]) -> tuple[bool, list[int], int]:

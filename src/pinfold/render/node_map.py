@@ -103,6 +103,12 @@ class NodeMap(Struct, frozen=True):
         )
 
 
+def counted(state: CellState, maps: Sequence[NodeMap]) -> str:
+    """``28``, or ``28 → 30`` where it is not the same on two maps."""
+    counts = [str(each.count(state)) for each in maps]
+    return " → ".join(dict.fromkeys(counts)) if len(set(counts)) > 1 else counts[-1]
+
+
 def mute(node_map: NodeMap, keep: CPUSet) -> NodeMap:
     """The same map with every CPU outside ``keep`` drawn faint."""
     return _redrawn(node_map, lambda cell: replace(cell, muted=cell.cpu not in keep))
@@ -111,6 +117,27 @@ def mute(node_map: NodeMap, keep: CPUSet) -> NodeMap:
 def mark(node_map: NodeMap, cpus: CPUSet) -> NodeMap:
     """The same map with some CPUs outlined, in pictures."""
     return _redrawn(node_map, lambda cell: replace(cell, marked=cell.cpu in cpus))
+
+
+def with_devices(node_map: NodeMap, devices: Mapping[int, Sequence[str]]) -> NodeMap:
+    """The same map with devices at their NUMA nodes, by the id of these.
+
+    A node that is not drawn as a box has its devices in a line below the map.
+    """
+    left = {node: tuple(texts) for node, texts in devices.items() if texts}
+
+    def placed(box: Box) -> Box:
+        nodes = [label.id for label in box.labels if label.level is Level.NUMA]
+        told = tuple(text for node in nodes for text in left.pop(_number(node), ()))
+        return replace(box, children=tuple(map(placed, box.children)), devices=told)
+
+    root = placed(node_map.root)
+    rest = tuple(f"NUMA node {node} · {', '.join(texts)}" for node, texts in sorted(left.items()))
+    return replace(node_map, root=root, memory_only=(*node_map.memory_only, *rest))
+
+
+def _number(node: int | str) -> int:
+    return node if isinstance(node, int) else -1
 
 
 def lend(node_map: NodeMap, cpus: CPUSet) -> NodeMap:

@@ -81,10 +81,13 @@ class _Row(Struct, frozen=True):
     remark: str = ""
 
 
-def numa_lines(nodes: Sequence[NUMAGauges], style: Style) -> Iterator[Line]:
-    """The gauges as text: a table in as many blocks of columns as the width needs."""
+def numa_lines(nodes: Sequence[NUMAGauges], style: Style, *, of: str = "") -> Iterator[Line]:
+    """The gauges as text: a table in as many blocks of columns as the width needs.
+
+    ``of`` names the side that they are of, where there are two.
+    """
     rows = _rows(nodes)
-    yield [(TITLE, "bold"), (f"  {SUBTITLE}", "dim")]
+    yield [(TITLE, "bold"), (f"  {_subtitle(of)}", "dim")]
     if style.width < _STACKED:
         yield from _stacked(rows, style)
         return
@@ -105,12 +108,25 @@ def numa_lines(nodes: Sequence[NUMAGauges], style: Style) -> Iterator[Line]:
             block.append(column)
 
 
-def draw_numa(canvas: Canvas, nodes: Sequence[NUMAGauges], at: tuple[float, float, float]) -> float:
-    """Draw the gauges in ``(x, baseline, width)``; returns where to go on."""
+def _subtitle(of: str) -> str:
+    return f"{clean(of)} · {SUBTITLE}" if of else SUBTITLE
+
+
+def draw_numa(
+    canvas: Canvas,
+    nodes: Sequence[NUMAGauges],
+    at: tuple[float, float, float],
+    *,
+    of: str = "",
+) -> float:
+    """Draw the gauges in ``(x, baseline, width)``; returns where to go on.
+
+    ``of`` names the side that they are of, where there are two.
+    """
     x, y, width = at
     rows = _rows(nodes)
     canvas.text((x, y), TITLE, 15, bold=True)
-    canvas.text((x + text_width(TITLE, 15, bold=True) + 12, y), SUBTITLE, 13, color="dim")
+    canvas.text((x + text_width(TITLE, 15, bold=True) + 12, y), _subtitle(of), 13, color="dim")
     y += 24
     left = max(text_width(name, 12) for name in ("node", *(row.name for row in rows))) + 20
     remarks = max(text_width(row.remark, 12) for row in rows)
@@ -153,6 +169,15 @@ def _blocks(widths: Mapping[str, float], room: float) -> list[dict[str, float]]:
         blocks[-1][resource] = at
         at += width
     return blocks
+
+
+def devices_at(nodes: Sequence[NUMAGauges]) -> dict[int, tuple[str, ...]]:
+    """The devices of each NUMA node, for the map: ``example.com/gpu 2 of 4``."""
+    return {
+        node.id: tuple(f"{one.resource} {one.text()}" for one in node.gauges if not one.in_bytes)
+        for node in nodes
+        if node.id is not None
+    }
 
 
 def describe_numa(nodes: Sequence[NUMAGauges]) -> str:

@@ -16,7 +16,7 @@ from pinfold.render.text_map import map_lines
 _BESIDE = 100
 """From this width on maps stand side by side."""
 _WIDEST = 800
-_GAP = 32
+SIDE_GAP = 32
 _NAME = 20
 
 
@@ -49,7 +49,7 @@ class SidesDrawing:
         drawings = [drawing for _, drawing in self.sides]
         self.beside = drawings[0].width <= _WIDEST
         widths = [drawing.width for drawing in drawings]
-        gaps = _GAP * (len(widths) - 1)
+        gaps = SIDE_GAP * (len(widths) - 1)
         self.width = sum(widths) + gaps if self.beside else max(widths)
 
     def draw(self, canvas: Canvas, x: float, y: float) -> float:
@@ -64,7 +64,7 @@ class SidesDrawing:
             drawing.draw(canvas, x, top - 6)
             bottom = max(bottom, top + drawing.height)
             if self.beside:
-                x += drawing.width + _GAP
+                x += drawing.width + SIDE_GAP
             else:
-                y = bottom + _GAP
+                y = bottom + SIDE_GAP
         return bottom

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.render.boxes import Cell, CellState
-from pinfold.render.node_map import POOL, NodeMap, Owner
+from pinfold.render.node_map import POOL, NodeMap, Owner, counted
 from pinfold.render.numa_panel import describe_numa, draw_numa
 from pinfold.render.palette import owner_symbol, state_symbol
 from pinfold.render.plan_view import (
@@ -131,12 +131,13 @@ def _draw_parts(
 
 
 def draw_title(canvas: Canvas, title: str, subtitle: str, width: float) -> float:
-    """Title and subtitle; returns where to go on."""
+    """Title and subtitle, in lines of its own where it has some; returns where to go on."""
     y = MARGIN + 16.0
     for text in wrap_text(title, 20, width):
         canvas.text((MARGIN, y), text, 20, bold=True)
         y += 26
-    for text in wrap_text(subtitle, 13, width) if subtitle else ():
+    lines = [text for part in subtitle.split("\n") for text in wrap_text(part, 13, width)]
+    for text in lines if subtitle else ():
         canvas.text((MARGIN, y - 4), text, 13, color="dim")
         y += _LINE
     return y
@@ -165,10 +166,13 @@ def _cpus(count: int) -> str:
     return f"{count} CPU{'s' * (count != 1)}"
 
 
-def draw_legend(canvas: Canvas, maps: Sequence[NodeMap], y: float, width: float) -> float:
+def draw_legend(
+    canvas: Canvas, maps: Sequence[NodeMap], y: float, width: float, *, muted: bool = False
+) -> float:
     """The states that occur on any map, with their numbers of CPUs; returns where to go on.
 
-    The numbers are those of the last map.
+    Of two maps the numbers are those of both where they differ; ``muted`` explains the cells that
+    a comparison leaves alone.
     """
     x = float(MARGIN)
     node_map = maps[-1]
@@ -176,7 +180,7 @@ def draw_legend(canvas: Canvas, maps: Sequence[NodeMap], y: float, width: float)
     for state in CellState:
         if not any(each.count(state) for each in maps):
             continue
-        text = f"{state.value} {node_map.count(state)}"
+        text = f"{state.value} {counted(state, maps)}"
         if state is CellState.EXCLUSIVE:
             text += _marks(drawn)
         long = 16 + 8 + text_width(text, 12) + 20
@@ -194,6 +198,10 @@ def draw_legend(canvas: Canvas, maps: Sequence[NodeMap], y: float, width: float)
             canvas.cell((x, y), 16, look, (state.value, symbol, ""))
         canvas.text((x + 24, y + 12.5), text, 12, color="dim")
         x += long
+    if muted:
+        look = cell_look(node_map, Cell(0, CellState.SHARED, muted=True))
+        canvas.cell((x, y), 16, look, ("unchanged", "0", ""))
+        canvas.text((x + 24, y + 12.5), "unchanged", 12, color="dim")
     return y + 32
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from pinfold.render.boxes import Box, Cell, CellState, Core, Level, cores_per_row, shapes
 from pinfold.render.node_map import POOL, NodeMap, Owner
 from pinfold.render.palette import cell_symbol
-from pinfold.render.svg_canvas import Canvas, cell_look, text_width
+from pinfold.render.svg_canvas import Canvas, cell_look, text_width, wrap_text
 
 POOL_MARK: Final = "*"
 """Stands behind the symbol of a pod's shared pool."""
@@ -22,6 +22,7 @@ POOL_MARK: Final = "*"
 _WIDTHS: Final = (640, 800, 960, 1120, 1280, 1440, 1680, 1920)
 _PAD: Final = 10
 _TITLE: Final = 22
+_DEVICES: Final = 18
 _GAP: Final = 10
 _ASPECT: Final = 0.62
 _CELLS: Final = (40.0, 36.0, 32.0, 28.0, 26.0, 24.0)
@@ -76,7 +77,8 @@ class MapDrawing:
         title = _TITLE if _full_title(box) else 0
         full, short = (self._title_width(box, short=short) for short in (False, True))
         inner = max(size.width, short, min(full, width - 2 * _PAD))
-        return inner + 2 * _PAD, size.height + 2 * _PAD + title
+        height = size.height + 2 * _PAD + title + len(_devices(box, inner)) * _DEVICES
+        return inner + 2 * _PAD, height
 
     def _children(self, box: Box, width: float) -> _Size:
         best: _Size | None = None
@@ -145,7 +147,7 @@ class MapDrawing:
     def _draw_box(
         self, canvas: Canvas, box: Box, at: tuple[float, float, float, float], depth: int
     ) -> None:
-        x, y, width, _ = at
+        x, y, width, high = at
         canvas.rect(at, f"box{min(depth, 2)}", radius=8, stroke="edge")
         title = _full_title(box)
         inner = width - 2 * _PAD
@@ -156,6 +158,10 @@ class MapDrawing:
             canvas.text((x + _PAD, top + 11), title, 12, bold=depth == 0, color=_ink(depth))
             top += _TITLE
         self._draw_inside(canvas, box, (x + _PAD, top, inner), depth + 1)
+        lines = _devices(box, inner)
+        top = y + high - _PAD - (len(lines) - 1) * _DEVICES
+        for number, text in enumerate(lines):
+            canvas.text((x + _PAD, top - 1 + number * _DEVICES), text, 11.5, color="dim")
 
     def _draw_cores(self, canvas: Canvas, box: Box, at: tuple[float, float], across: int) -> None:
         x, y = at
@@ -204,6 +210,11 @@ def _mark(owner: Owner) -> str:
 
 def _ink(depth: int) -> str:
     return "ink" if depth == 0 else "dim"
+
+
+def _devices(box: Box, width: float) -> list[str]:
+    """The devices of a box in lines of this width."""
+    return wrap_text(" · ".join(box.devices), 11.5, width) if box.devices else []
 
 
 def _full_title(box: Box) -> str:

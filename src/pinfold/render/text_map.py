@@ -113,11 +113,13 @@ class _Drawing:
 
     def _measure_box(self, box: Box, width: int) -> _Size:
         inner = self._measure(box, width - self.overhead)
+        devices = len(_devices(box, width - self.overhead))
         room = width - self.around_title
         cut = inner.cut + (_title_width(box) > room)
         title = min(cell_width(_title(box)), room) + self.around_title
         columns = max(inner.columns + self.overhead, title)
-        return _Size(columns, inner.lines + (2 if self.mode.framed else 1), 1, cut)
+        around = 2 if self.mode.framed else 1
+        return _Size(columns, inner.lines + devices + around, 1, cut)
 
     def _measure_children(self, box: Box, width: int) -> _Size:
         best: _Size | None = None
@@ -207,12 +209,15 @@ class _Drawing:
     def _box(self, box: Box, width: int, height: int) -> list[Line]:
         inner = width - self.overhead
         body = self._inside(box, inner)
+        below: list[Line] = [pad_line([(text, "dim")], inner) for text in _devices(box, inner)]
         title = _title(box, width - self.around_title)
         if not self.mode.framed:
             lines = [pad_line([(title, "bold")], width)]
-            lines += [[(" ", ""), *line] for line in body]
+            lines += [[(" ", ""), *line] for line in [*body, *below]]
             return lines + [[(" " * width, "")]] * (height - len(lines))
-        body += [[(" " * inner, "")]] * (height - 2 - len(body))
+        # Those of boxes side by side are on one line.
+        body += [[(" " * inner, "")]] * (height - 2 - len(body) - len(below))
+        body += below
         rule = "─" * (width - 3 - (cell_width(title) + 2 if title else 0))
         named: Line = [(f" {title} ", "bold")] if title else []
         top: Line = [("╭─", "frame"), *named, (f"{rule}╮", "frame")]
@@ -295,6 +300,11 @@ def short_range(mask: int) -> str:
     if len(ranges) == 1:
         return str(low) if low == high else f"{low}-{high}"
     return f"{low}…{high}"
+
+
+def _devices(box: Box, width: int) -> list[str]:
+    """The devices of a box in lines of this width."""
+    return wrap(clean(" · ".join(box.devices)), width) if box.devices else []
 
 
 def _title(box: Box, width: int | None = None) -> str:

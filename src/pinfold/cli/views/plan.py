@@ -39,8 +39,8 @@ from pinfold.planning import planner
 from pinfold.planning.node_use import unlocated_devices
 from pinfold.render.machine_map import machine_map
 from pinfold.render.move_words import owner_facts, owner_name
-from pinfold.render.node_map import Owner, number_owners
-from pinfold.render.numa_panel import Gauge, NUMAGauges
+from pinfold.render.node_map import Owner, number_owners, with_devices
+from pinfold.render.numa_panel import Gauge, NUMAGauges, devices_at
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, ResizeRow, extras
 from pinfold.render.topology_view import binary_size
 
@@ -76,11 +76,15 @@ def plan_view(
     keys = {owner.key for owner in drawn}
     shared, reserved = CPUSet.parse(plan.pool or plan.shared), CPUSet.parse(plan.reserved)
     idle = idle_siblings(plan.pods)
+    gauges = _planned_gauges(plan, on.unlocated)
     return PlanView(
         title=title or plan.machine.name,
         subtitle=" · ".join((kubelet_words(plan.kubelet), policy, *_resize_rules(plan))),
-        node_map=machine_map(
-            on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved, idle=idle
+        node_map=with_devices(
+            machine_map(
+                on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved, idle=idle
+            ),
+            devices_at(gauges),
         ),
         # On a node with a section ``pinfold`` what is wished of containers tells it already.
         pods=tuple(_planned(pod, keys, tells=config.pinfold is UNSET) for pod in plan.pods),
@@ -92,7 +96,7 @@ def plan_view(
         notes=(*plan.machine.notes, *(plan.notes or ()), *quota_notes(plan.quotas or ())),
         in_force=(*_classes(plan.memory_qos), *map(_wish, plan.in_force or ())),
         quotas=tuple(quota_lines(plan.quotas or ())),
-        numa=_planned_gauges(plan, on.unlocated),
+        numa=gauges,
         resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),
     )
 

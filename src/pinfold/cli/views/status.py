@@ -28,8 +28,8 @@ from pinfold.core.values.quantity import Quantity
 from pinfold.documents.node import Node, ZoneResource
 from pinfold.documents.status import Agent, Container, Pod, Status
 from pinfold.render.machine_map import machine_map
-from pinfold.render.node_map import lend, number_owners
-from pinfold.render.numa_panel import Gauge, NUMAGauges
+from pinfold.render.node_map import lend, number_owners, with_devices
+from pinfold.render.numa_panel import Gauge, NUMAGauges, devices_at
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
 
 _IDLE: Final = 0.9
@@ -64,10 +64,11 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
     drawn = machine_map(
         hardware, owners, unseen=unseen, shared=shared, reserved=reserved, idle=idle
     )
+    gauges = tuple(_live_gauges(status, node))
     return PlanView(
         title=hardware.name,
         subtitle=_as_kubelet(status.agent) + policies(status.config, node.memory_manager_policy),
-        node_map=lend(drawn, _lent(status)),
+        node_map=with_devices(lend(drawn, _lent(status)), devices_at(gauges)),
         pods=tuple(_live(pod, keys) for pod in status.pods),
         shared=shared,
         reserved=reserved,
@@ -75,7 +76,7 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
         notes=tuple(_notes(status, hardware.isolated)),
         isolated=hardware.isolated,
         idle=idle,
-        numa=tuple(_live_gauges(status, node)),
+        numa=gauges,
         quotas=tuple(quota_lines(status.quotas or ())),
     )
 
