@@ -315,7 +315,9 @@ def test_bad_manifests(write: Write, change: tuple[str, str], words: list[str]) 
     ],
 )
 def test_bad_flags(write: Write, flags: list[str], words: list[str]) -> None:
-    refused(run("plan", *STATIC, *flags, write("pod.yaml", POD)), *words)
+    pairs = zip(STATIC[::2], STATIC[1::2], strict=True)
+    others = [word for name, value in pairs if name not in flags for word in (name, value)]
+    refused(run("plan", *others, *flags, write("pod.yaml", POD)), *words)
 
 
 @pytest.mark.parametrize(

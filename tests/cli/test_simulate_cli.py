@@ -138,7 +138,8 @@ def test_the_examples_run(
         experiment["spec"]["stop"] = stop
     file = tmp_path / "shorter.yaml"
     file.write_text(yaml.safe_dump(experiment), encoding="utf-8")
-    done = run(file, "--traces", TRACES, "-o", "json")
+    traces = ["--traces", TRACES] if "trace" in experiment["spec"]["arrivals"] else []
+    done = run(file, *traces, "-o", "json")
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["runs"]) == columns
