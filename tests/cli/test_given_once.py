@@ -68,3 +68,11 @@ def test_options_of_many_values_and_flags_may_be_repeated() -> None:
     result = CliRunner().invoke(main, ["plan", "--machine", "1s4c2t", *words, "nowhere.yaml"])
     assert "is given twice" not in result.output
     assert "nowhere.yaml" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["plan"], ["state", "show"]])
+def test_help_is_still_asked_for_by_one_letter(words: list[str]) -> None:
+    line = [sys.executable, "-m", "pinfold", *words, "-h"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "-h, --help" in done.stdout

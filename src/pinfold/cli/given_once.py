@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import click
 
 
-def check_given_once(command: click.Command, name: str, args: Sequence[str]) -> None:
+def check_given_once(
+    above: click.Context, command: click.Command, name: str, args: Sequence[str]
+) -> None:
     """Refuse a command line of a command, or of one below it, with an option given twice.
 
     Args:
+        above: where it is called; a command keeps the help option of the first context it is in.
         command: what is going to be called.
         name: how it was called.
         args: the words after that.
@@ -20,7 +23,11 @@ def check_given_once(command: click.Command, name: str, args: Sequence[str]) -> 
     """
     # What else is wrong is told when the command is called.
     context = click.Context(
-        command, info_name=name, resilient_parsing=True, **command.context_settings
+        command,
+        parent=above,
+        info_name=name,
+        resilient_parsing=True,
+        **command.context_settings,
     )
     _, rest, order = command.make_parser(context).parse_args(list(args))
     seen: set[str | None] = set()
@@ -33,4 +40,4 @@ def check_given_once(command: click.Command, name: str, args: Sequence[str]) -> 
     if isinstance(command, click.Group) and rest:
         below = command.get_command(context, rest[0])
         if below is not None:
-            check_given_once(below, rest[0], rest[1:])
+            check_given_once(context, below, rest[0], rest[1:])

@@ -115,7 +115,7 @@ class Program(click.Group):
             ) from None
         name, command, rest = found
         if command is not None and not ctx.resilient_parsing:
-            check_given_once(command, name or "", rest)
+            check_given_once(ctx, command, name or "", rest)
         if self._has_signals:
             end_with_cleanup()
         return found
