@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,6 +148,36 @@ def test_the_folder_of_the_parts_may_go(tmp_path: Path) -> None:
         with pytest.raises(EventsError, match="events cannot be written"):
             file.put_together()
     assert not path.exists()
+
+
+def test_what_a_killed_simulation_left_is_swept_by_the_next(tmp_path: Path) -> None:
+    """Only folders of parts of the same file that nobody uses, and with nothing else in them."""
+    code = (
+        "import os, signal, sys\n"
+        "from pinfold.adapters.events.file import EventFile\n"
+        "file = EventFile(sys.argv[1])\n"
+        "file.parts.part(0).__enter__()\n"
+        "file.parts.folder.joinpath('00000001').touch()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path, other = tmp_path / "events.csv", tmp_path / "other.csv"
+    for one in (path, other):
+        killed = subprocess.run([sys.executable, "-c", code, str(one)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+    strangers = [tmp_path / ".events.csv.abcdefgh.parts", tmp_path / ".events.csv.mine.parts"]
+    for folder in strangers:
+        folder.mkdir()
+        (folder / "letter.txt").touch()
+    link = tmp_path / ".events.csv.hgfedcba.parts"
+    link.symlink_to(tmp_path)
+    (left,) = tmp_path.glob(".other.csv.*.parts")
+    assert len(list(tmp_path.glob(".events.csv.*.parts"))) == 4
+    with EventFile(str(path)) as first, EventFile(str(path)) as second:
+        there = {first.parts.folder, second.parts.folder, link, *strangers}
+        assert set(tmp_path.glob(".events.csv.*.parts")) == there
+        write(first.parts, 0, 2)
+        first.put_together()
+    assert set(tmp_path.iterdir()) == {path, left, link, *strangers}
 
 
 def test_without_the_extra_parquet_is_refused_and_csv_is_written(tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 The parts are in a hidden folder beside the file, so that no other disk gets full, and so that a
 run in another process needs nothing but the name of its part.  They are put together in the order
 of the runs, so the file has the same bytes however many processes there were.
+
+The folder is locked for as long as its simulation goes on.  One that was killed leaves it behind,
+and the next one that makes the same file removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +23,7 @@ from typing import Any, BinaryIO, Final, Protocol, Self
 from msgspec import Struct
 
 from pinfold.linux import durable
+from pinfold.linux.locks import HeldError, Lock, folder_of, lock
 from pinfold.ports.events import EventsError, RunEvent
 
 _FORMS: Final = {
@@ -27,6 +32,10 @@ _FORMS: Final = {
 }
 _AT_ONCE: Final = 16_384
 """Events that are written at once; as many are in memory."""
+_SUFFIX: Final = ".parts"
+_WHOLE: Final = ".whole"
+_OURS: Final = re.compile(rf"[0-9]{{8}}|\.[0-9]{{8}}\.new|{re.escape(_WHOLE)}", re.ASCII)
+"""What there is in a folder of parts."""
 
 
 class Form(Protocol):
@@ -156,7 +165,9 @@ class EventFile:
                 raise EventsError(f"{self.path}: is a folder; name a file in it")
             # Absolute: a worker may be started elsewhere.
             beside, name = self.path.parent.absolute(), f".{self.path.name}."
-            self.parts = FolderParts(self.path, Path(tempfile.mkdtemp(".parts", name, beside)))
+            _sweep(beside, name)
+            self._lock = _own_folder(beside, name)
+            self.parts = FolderParts(self.path, self._lock.path)
 
     def __enter__(self) -> Self:
         return self
@@ -168,6 +179,7 @@ class EventFile:
         traceback: TracebackType | None,
     ) -> None:
         shutil.rmtree(self.parts.folder, ignore_errors=True)
+        self._lock.release()
 
     def put_together(self) -> None:
         """Make the file of all parts that are there, in the order of the runs.
@@ -178,12 +190,39 @@ class EventFile:
         folder = self.parts.folder
         with _told(self.path):
             parts = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
-            new = folder / ".whole"
+            new = folder / _WHOLE
             with new.open("wb") as file:
                 form_of(self.path).put_together(parts, file)
                 durable.sync(file)
             new.replace(self.path)
             durable.sync_folder(self.path.parent)
+
+
+def _own_folder(beside: Path, name: str) -> Lock:
+    """A new folder of parts, which nobody sweeps while it is locked; raises OSError."""
+    while True:
+        folder = Path(tempfile.mkdtemp(_SUFFIX, name, beside))
+        try:
+            return lock(folder, folder_of(folder))
+        except (HeldError, FileNotFoundError):
+            continue  # Somebody swept it before it was locked.
+
+
+def _sweep(beside: Path, name: str) -> None:
+    """Remove the folders of parts of simulations that were killed, as far as it is allowed."""
+    for folder in list(beside.iterdir()):
+        middle = folder.name.removeprefix(name).removesuffix(_SUFFIX)
+        if folder.name != f"{name}{middle}{_SUFFIX}" or not re.fullmatch(r"[a-z0-9_]{8}", middle):
+            continue
+        with contextlib.suppress(HeldError, OSError):
+            if folder.is_symlink() or not folder.is_dir():
+                continue
+            held = lock(folder, folder_of(folder))
+            try:
+                if all(_OURS.fullmatch(one.name) and one.is_file() for one in folder.iterdir()):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                held.release()
 
 
 @contextlib.contextmanager
