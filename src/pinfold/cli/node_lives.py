@@ -131,7 +131,8 @@ def show_lives(  # noqa: PLR0913 - what the options say
         for _, spec in chosen:
             node_number(spec.kinds, name)
     for number, (place, spec) in enumerate(chosen):
-        with input_errors(NoMomentError, TraceError, prefix=f"{spec.configuration}: "):
+        of_moments = input_errors(NoMomentError, prefix=f"{spec.configuration}: ")
+        with input_errors(TraceError), of_moments:
             view = life_view(life_of(spec, name, moments))
         print_text("\n" * (number > 0) + render_life(view, style(color)))
         if svg is not None:

@@ -64,6 +64,10 @@ class OpenB(Struct, frozen=True):
         """
         return (trace_file(self.folder, *FILES),)
 
+    def tells_a_class(self) -> bool:
+        """Of each pod."""
+        return True
+
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         """Read the whole trace, then yield its pods; only the share is drawn.
 

@@ -16,7 +16,7 @@ from pinfold.adapters.traces.files import damaged, shown
 from pinfold.core.pod.pod import QOSClass
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.quantity import Quantity, QuantityError
-from pinfold.ports.arrivals import Arrival, PodSize
+from pinfold.ports.arrivals import Arrival, PodSize, TraceError
 
 COLUMNS: Final = ("at", "lifetime", "cpu", "memory")
 OPTIONAL: Final = ("qos", "devices", "count")
@@ -36,6 +36,16 @@ class ArrivalTable(Struct, frozen=True):
     def files(self) -> tuple[Path]:
         """The table."""
         return (Path(self.file),)
+
+    def tells_a_class(self) -> bool:
+        """Whether a row has one; True where that cannot be read, which :meth:`arrivals` tells."""
+        path = Path(self.file)
+        if not path.is_file():
+            return True
+        try:
+            return any(cells[-1] for _, cells in rows(path, COLUMNS, ("qos",), others=True))
+        except TraceError:
+            return True
 
     def arrivals(self, seed: int) -> Iterator[Arrival]:
         """Read the whole table, then yield its pods in the order of their time; the first at 0.
@@ -95,7 +105,7 @@ def _count(text: str) -> int:
 def _size(cpu: str, memory: str, qos: str, devices: str) -> PodSize:
     if qos not in _QOS:
         listed = ", ".join(one.value for one in QOSClass)
-        raise CellError(f"{shown(qos)} is no class of a pod; it is {listed} or left empty")
+        raise CellError(f"qos {shown(qos)} is no class of a pod; it is {listed} or left empty")
     return PodSize(
         _quantity("cpu", cpu).milli_value(),
         _quantity("memory", memory).value(),

@@ -26,6 +26,7 @@ from pinfold.planning.simulation.campaign.searching import acceptance
 from pinfold.planning.simulation.campaign.tally import Tally
 from pinfold.planning.simulation.engine import simulate
 from pinfold.planning.simulation.experiment.loading import LoadedExperiment
+from pinfold.ports.arrivals import TraceError
 from tests.scenes.small_experiment import small_experiment
 
 _P = ParamSpec("_P")
@@ -182,13 +183,13 @@ def test_who_is_asked_before_they_begin_begins_none(tmp_path: Path) -> None:
     assert len(outcome.simulation.missing) == 4
 
 
-def test_a_trace_that_is_gone_meanwhile_is_told_with_the_run(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_read_is_told_and_not_as_a_fault_of_a_run(tmp_path: Path) -> None:
     table = tmp_path / "pods.csv"
     table.write_text("at,lifetime,cpu,memory\n0,10,1,1Gi\n0,torn\n")
     loaded = small_experiment(tmp_path, arrivals={"csv": {"file": "pods.csv"}}, stop={})
-    with pytest.raises(RunError, match=r"none, seed 1: .*pods\.csv: line 3"), local_pool(1) as pool:
+    with pytest.raises(TraceError, match=r"^/.*pods\.csv: line 3"), local_pool(1) as pool:
         run_experiment(loaded, pool)
-    with pytest.raises(RunError, match=r"seed [12]: .*pods\.csv: line 3"), local_pool(2) as pool:
+    with pytest.raises(TraceError, match=r"^/.*pods\.csv: line 3"), local_pool(2) as pool:
         run_experiment(loaded, pool)
 
 

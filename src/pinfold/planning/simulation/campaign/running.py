@@ -39,7 +39,6 @@ _TOLD: Final = (
     NodeError,
     OtherVersionError,
     ParcelError,
-    TraceError,
 )
 """Errors whose text is for people as it is."""
 
@@ -107,6 +106,7 @@ class Running:
 
         Raises:
             RunError: one came to no result, or a worker died; the others are told to end.
+            TraceError: the arrivals cannot be read; they end as well.
         """
         deadline: float | None = None
         try:
@@ -170,6 +170,9 @@ class Running:
             if not self._stop.asked:
                 raise self._broken(error) from error
             data = None
+        except TraceError:
+            # Of the arrivals, which are those of all runs.
+            raise
         except _TOLD as error:
             raise RunError(f"{task.name}: {error}") from error
         except Exception as error:
