@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,59 @@ def test_a_folder_that_is_of_no_use_is_said(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0
     assert "--traces is of no use here: spec.arrivals is no trace" in done.output
+
+
+def test_a_misspelt_field_is_said_first_and_once(tmp_path: Path) -> None:
+    configurations = [{"name": "own", "kubeletConfiguration": {"maxPodz": 10}}]
+    file = experiment_file(tmp_path, after="1h", configurations=configurations)
+    done = CliRunner().invoke(main, ["simulate", str(file), "--workers=1"])
+    assert done.exit_code == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"note: {file}: spec.configurations[0].kubeletConfiguration: unknown")
+    assert line.endswith("maxPodz (did you mean maxPods?), passed over")
+    assert "maxPodz" not in done.stdout
+    done = CliRunner().invoke(main, ["simulate", str(file), "--workers=1", "-o", "json"])
+    assert "maxPodz" in json.loads(done.stdout)["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "is_said"),
+    [
+        ("at,lifetime,cpu,memory", "0,1h,2,1Gi", True),
+        ("at,lifetime,cpu,memory,qos", "0,1h,2,1Gi,", True),
+        ("at,lifetime,cpu,memory,qos", "0,1h,2,1Gi,Guaranteed", False),
+    ],
+)
+def test_classes_that_no_arrival_tells_are_said(
+    header: str, row: str, tmp_path: Path, *, is_said: bool
+) -> None:
+    (tmp_path / "pods.csv").write_text(f"{header}\n{row}\n")
+    arrivals = {"csv": {"file": "pods.csv"}}
+    file = experiment_file(tmp_path, arrivals=arrivals, guaranteed={"pods": "traced"})
+    done = CliRunner().invoke(main, ["simulate", str(file), "--workers=1"])
+    assert done.exit_code == 0
+    assert ("spec.guaranteed.pods: traced finds no Guaranteed pod" in done.stderr) == is_said
+
+
+@pytest.mark.parametrize("words", [(), ("--show-node", "big-0")])
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("soon,1h,2,1Gi,", "line 2: at 'soon' is no time"),
+        ("0,1h,two,1Gi,", "line 2: cpu 'two' is no quantity"),
+        ("0,1h,2,1Gi,Best", "line 2: qos 'Best' is no class"),
+    ],
+)
+def test_a_wrong_cell_is_told_by_file_line_and_column(
+    row: str, what: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    table = tmp_path / "pods.csv"
+    table.write_text(f"at,lifetime,cpu,memory,qos\n{row}\n")
+    file = experiment_file(tmp_path, arrivals={"csv": {"file": "pods.csv"}})
+    done = CliRunner().invoke(main, ["simulate", str(file), *words])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {table}: {what}")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

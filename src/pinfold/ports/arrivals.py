@@ -67,3 +67,11 @@ class OfFiles(Protocol):
         Raises:
             TraceError: one of them is missing.
         """
+
+
+@runtime_checkable
+class OfClasses(Protocol):
+    """A source that may tell of which class a pod was; others never do."""
+
+    def tells_a_class(self) -> bool:
+        """Whether it does of any pod, as far as can be read now; what cannot be is told later."""

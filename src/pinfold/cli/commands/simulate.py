@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from pinfold.cli.execution_options import Execution, execution_options
 from pinfold.cli.node_lives import check_life_options, life_options, show_lives
@@ -22,6 +23,7 @@ from pinfold.config.values import ConfigError
 from pinfold.planning.simulation.experiment.loading import load_experiment
 from pinfold.render.simulation.side_by_side import render_side_by_side
 from pinfold.render.simulation.worst import render_worst
+from pinfold.render.terminal import clean
 
 if TYPE_CHECKING:
     from pinfold.cli.report_files import ReportFiles
@@ -80,6 +82,9 @@ def simulate(  # noqa: PLR0913 - the options, one each
     files = None if show_node is not None else _report_files(report, svg)
     with input_errors(ConfigError):
         loaded = load_experiment(file, traces=traces, seeds=tuple(dict.fromkeys(seeds)))
+    for note in loaded.notes:
+        # Whoever has misspelt a field is told before a long simulation of something else.
+        click.echo(f"note: {clean(note)}", err=True)
     if show_node is not None:
         show_lives(
             loaded.specs,
@@ -95,7 +100,8 @@ def simulate(  # noqa: PLR0913 - the options, one each
         print_json(document)
     else:
         how = style(color)
-        text = render_side_by_side(simulation_view(document), how)
+        untold = replace(document, notes=document.notes[len(loaded.notes) :])
+        text = render_side_by_side(simulation_view(untold), how)
         print_text(text + render_worst(*worst_view(document), how))
     if files is not None:
         # After the results are out: a disk that is full must not take these along.

@@ -167,7 +167,7 @@ class _Table(Struct, frozen=True):
     def _moves(self) -> Iterator[FigureRow]:
         if not any(run.moves.containers for run in self.document.runs):
             return
-        yield self.row("pods that others made room for", lambda r: r.moves.made_room, _count)
+        yield self.row("plans that made room for a pod", lambda r: r.moves.made_room, _count)
         yield self.row("plans for better places", lambda run: run.moves.rebalances, _count)
         yield self.row("containers moved", lambda run: run.moves.containers, _count)
         yield self.row("CPUs that were new to them", lambda run: run.moves.cpus, _count)

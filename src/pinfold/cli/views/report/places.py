@@ -288,7 +288,7 @@ def _moves(ran: Sequence[Configuration]) -> tuple[Block, ...]:
     if not any(run.moves.containers for one in ran for run in one.runs):
         return (Text("Nothing was moved: only the policy dynamic moves containers."),)
     columns: tuple[tuple[str, Callable[[Run], float], Callable[[float], str]], ...] = (
-        ("Pods let in after others moved", lambda run: run.moves.made_room, number),
+        ("Plans that made room for a pod", lambda run: run.moves.made_room, number),
         ("Plans that made places better", lambda run: run.moves.rebalances, number),
         ("Containers moved", lambda run: run.moves.containers, number),
         ("CPUs changed", lambda run: run.moves.cpus, number),

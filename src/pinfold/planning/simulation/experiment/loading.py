@@ -61,7 +61,7 @@ from pinfold.planning.simulation.experiment.synthetic import (
     SyntheticArrivals,
     WeightedSize,
 )
-from pinfold.ports.arrivals import ArrivalSource, PodSize
+from pinfold.ports.arrivals import ArrivalSource, OfClasses, PodSize
 
 _BY_LOAD: Final = {
     "lending": "lending",
@@ -143,6 +143,8 @@ class _Loading:
     def loaded(self) -> LoadedExperiment:
         opened = tuple(self._kinds())
         arrivals = self._arrivals()
+        if self.spec.guaranteed.pods == "traced":
+            self._check_classes(arrivals)
         points = [
             point
             for place, configuration in enumerate(self.spec.configurations)
@@ -337,6 +339,13 @@ class _Loading:
             self.notes.append("--traces is of no use here: spec.arrivals is no trace")
         elif of.trace.folder is not UNSET:
             self.notes.append("--traces is of no use here: spec.arrivals.trace.folder says where")
+
+    def _check_classes(self, arrivals: ArrivalSource) -> None:
+        if not (isinstance(arrivals, OfClasses) and arrivals.tells_a_class()):
+            self.notes.append(
+                f"{self.path}: spec.guaranteed.pods: traced finds no Guaranteed pod, as the "
+                "arrivals tell no class (qos); whole takes those that ask for whole CPUs"
+            )
 
     def _trace(self, trace: Trace) -> ArrivalSource:
         if trace.folder is not UNSET:
