@@ -109,9 +109,9 @@ def test_files_are_looked_for_beside_the_experiment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("trace", "traces", "source"),
     [
-        ({"form": "azure2017"}, "/t", Azure2017("/t", "test", 1.0)),
-        ({"form": "azure2017", "part": "dev", "share": 0.5}, "/t", Azure2017("/t", "dev", 0.5)),
-        ({"form": "openb", "folder": "/elsewhere"}, "/t", OpenB("/elsewhere", 1.0)),
+        ({"form": "azure2017"}, "/", Azure2017("/", "test", 1.0)),
+        ({"form": "azure2017", "part": "dev", "share": 0.5}, "/", Azure2017("/", "dev", 0.5)),
+        ({"form": "openb", "folder": "/elsewhere"}, "/", OpenB("/elsewhere", 1.0)),
     ],
 )
 def test_traces_are_where_the_file_says_else_the_caller(
