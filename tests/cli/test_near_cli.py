@@ -171,6 +171,8 @@ def test_topology_lists_devices_by_node(captured: str) -> None:
     picture = shown(captured, "-o", "svg")
     assert "PCI devices" in picture
     assert "eth0/bond0/bond0.7" in picture
+    for place in ("node 0 network", "node 0 storage", "node 0 display", "node 1 network"):
+        assert f">{place}<" in picture, "spaces that align text are nothing in a picture"
 
 
 def test_topology_json_has_the_names(captured: str) -> None:

@@ -198,3 +198,19 @@ def test_every_pod_is_named_or_counted(view: PlanView, width: int, each: bool) -
     assert all(cell_width(line) <= width for line in lines)
     rows = entries(view.pods, each=each)
     assert sum(len(row.pods) for row in rows) == len(view.pods)
+
+
+def test_stripes_end_before_what_is_written_on_them() -> None:
+    root = fromstring(render_plan_svg(plan(*replicas(17))))
+    plates = set()
+    for cell in root.iter(f"{SVG}g"):
+        square = cell.find(f"{SVG}rect")
+        if square is None or not cell.findall(f"{SVG}text"):
+            continue
+        filled = square.attrib["fill"]
+        striped = cell.find(f"{SVG}path") is not None
+        for text in cell.iter(f"{SVG}text"):
+            assert text.attrib.get("stroke") == (filled if striped else None)
+            assert text.attrib.get("paint-order") == ("stroke" if striped else None)
+            plates.add(striped)
+    assert plates == {True, False}

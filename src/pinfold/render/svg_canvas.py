@@ -179,6 +179,9 @@ class Canvas:
                 f'<path d="{_stripes(x, y, size, look.stripes)}" stroke="{look.shade}" '
                 f'stroke-width="{size * 0.09:.3g}"/>'
             )
+        # Stripes end before what is written on them.
+        plate = f' stroke="{fill}" stroke-width="{size * 0.16:.3g}" stroke-linejoin="round"'
+        plate = f'{plate} paint-order="stroke"' if look.stripes else ""
         for text, height, font, weight in (
             (top, base, ids, ' font-weight="600"'),
             (bottom, y + size * 0.85, size * 0.32, ""),
@@ -186,7 +189,7 @@ class Canvas:
             if text:
                 parts.append(
                     f'<text x="{x + size / 2:g}" y="{height:g}" font-size="{font:.3g}"{weight} '
-                    f'text-anchor="middle" fill="{ink}">{escape(text)}</text>'
+                    f'text-anchor="middle" fill="{ink}"{plate}>{escape(text)}</text>'
                 )
         self.parts.append("".join(parts) + "</g>")
 

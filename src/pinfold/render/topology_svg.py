@@ -30,7 +30,7 @@ def render_topology_svg(view: TopologyView) -> str:
         y = _draw_numa(canvas, view, y, width)
     if view.devices:
         canvas.text((MARGIN, y), "PCI devices", 15, bold=True)
-        y = draw_facts(canvas, device_facts(view), y + 24, width) + 16
+        y = draw_facts(canvas, device_facts(view, aligned=False), y + 24, width) + 16
     if view.distances:
         matrix_width = _draw_distances(Canvas(), view, y)[0]
         width = max(width, matrix_width)

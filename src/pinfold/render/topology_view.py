@@ -120,20 +120,29 @@ def cpu_facts(view: TopologyView) -> list[tuple[str, str, str]]:
     ]
 
 
-def device_facts(view: TopologyView) -> list[tuple[str, str, str]]:
-    """The devices: place and kind, some of the names, and how many more there are."""
+def device_facts(view: TopologyView, *, aligned: bool = True) -> list[tuple[str, str, str]]:
+    """The devices: place and kind, some of the names, and how many more there are.
+
+    ``aligned`` is for letters of one width: a place is said once, and spaces stand for it below.
+    """
     facts = []
-    kinds = max((len(row.place) for row in view.devices), default=0) + 2
+    kinds = max((len(row.place) for row in view.devices), default=0) + 2 if aligned else 0
     before = ""
     for row in view.devices:
-        place = "" if row.place == before else row.place
+        place = "" if aligned and row.place == before else row.place
         before = row.place
         more = [f"{len(row.names) - SHOWN_DEVICES} more"] if len(row.names) > SHOWN_DEVICES else []
         if row.virtual:
             more.append(f"{row.virtual} virtual function{'s' * (row.virtual != 1)}")
         shown = ", ".join(row.names[:SHOWN_DEVICES])
         remark = f"and {' and '.join(more)}" if more and shown else " and ".join(more)
-        facts.append((f"{place:<{kinds}}{row.kind}", shown or remark, remark if shown else ""))
+        facts.append(
+            (
+                f"{place:<{kinds}}{'' if aligned else ' '}{row.kind}",
+                shown or remark,
+                remark if shown else "",
+            )
+        )
     return facts
 
 

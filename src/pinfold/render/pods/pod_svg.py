@@ -99,7 +99,7 @@ class PodTable:
         refusal = _refusal(row, room) if pod.has_trouble else []
         if refusal:
             height = max(len(names), len(refusal)) * _LINE + _ROW
-            canvas.rect((x - 6, top, width + 12, height), "badbg", radius=6)
+            canvas.rect((x - 6, top + 1, width + 6, height - 2), "badbg", radius=6)
         canvas.text((x, y), mark, 13, color=color, bold=True)
         for number, name in enumerate(names):
             canvas.text((left, y + number * _LINE), name, _NAME, bold=True)
