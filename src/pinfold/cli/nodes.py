@@ -23,6 +23,7 @@ from pinfold.config.kubelet import told_by
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import MachineError
+from pinfold.core.pod.owner import PodOwner
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.scheduling import HOSTNAME, UNSCHEDULABLE
 from pinfold.core.values.notes import Note, said_once
@@ -42,6 +43,8 @@ class ClusterRequest(Struct, frozen=True):
     cluster: Cluster
     pods: tuple[Pod, ...]
     notes: tuple[str, ...]
+    owners: Mapping[str, tuple[PodOwner, ...]] = {}
+    """The workloads that a pod is of, by its uid."""
 
 
 def plan_nodes(
@@ -60,7 +63,8 @@ def plan_nodes(
     if as_json:
         print_json(document)
     else:
-        print_text(render_nodes(nodes_view(document, placed.plans, each_pod=each_pod), style))
+        view = nodes_view(document, placed.plans, request.owners, each_pod=each_pod)
+        print_text(render_nodes(view, style))
 
 
 def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> ClusterRequest:
@@ -86,7 +90,7 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
     )
     cluster = Cluster(made, read.classes, tuple(resources), quotas, read.scheduling)
     told = (*making.notes, *read.notes, *said_once(_notes(read, machines)))
-    return ClusterRequest(cluster, read.pods, tuple(dict.fromkeys(told)))
+    return ClusterRequest(cluster, read.pods, tuple(dict.fromkeys(told)), read.owners)
 
 
 def _machines(

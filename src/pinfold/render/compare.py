@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from pinfold.render.plan_view import (
     headline,
     summary_facts,
 )
+from pinfold.render.pods.alike import PodEntry, shape, together
 from pinfold.render.sides import SIDE_GAP, SidesDrawing, side_lines
 from pinfold.render.svg import MARGIN, draw_facts, draw_legend, draw_title
 from pinfold.render.svg_canvas import Canvas, text_width, wrap_text
@@ -55,11 +57,15 @@ class CompareView(Struct, frozen=True):
 
 
 class PodChange(Struct, frozen=True):
-    """One pod whose admission or CPUs differ; each side is one line for each container."""
+    """A pod whose admission or CPUs differ; each side is one line for each container.
+
+    ``count`` is how many pods it is, where replicas have changed alike.
+    """
 
     name: str
     before: tuple[str, ...]
     after: tuple[str, ...]
+    count: int = 1
 
 
 def align_owners(
@@ -92,19 +98,32 @@ def changed_cpus(view: CompareView) -> CPUSet:
 def pod_changes(
     view: CompareView, *, ascii_only: bool = False
 ) -> tuple[tuple[PodChange, ...], int]:
-    """The pods that changed, in admission order, and the number of those that did not."""
+    """What changed, in admission order, and the number of pods that did not.
+
+    Replicas that changed alike are one change, as they are one row of a plan.
+    """
     before = {pod.full_name: pod for pod in view.before.pods}
     after = {pod.full_name: pod for pod in view.after.pods}
+    first = partial(_outcome, node_map=view.before.node_map, ascii_only=ascii_only)
+    second = partial(_outcome, node_map=view.after.node_map, ascii_only=ascii_only)
+    pairs = [
+        pair
+        for pair in ((before.get(name), after.get(name)) for name in {**before, **after})
+        if first(_entry(pair[:1])) != second(_entry(pair[1:]))
+    ]
+    shapes = [tuple(pod and shape(pod) for pod in pair) for pair in pairs]
     changes = []
-    unchanged = 0
-    for name in {**before, **after}:
-        one = _outcome(before.get(name), view.before.node_map, ascii_only=ascii_only)
-        two = _outcome(after.get(name), view.after.node_map, ascii_only=ascii_only)
-        if one == two:
-            unchanged += 1
-        else:
-            changes.append(PodChange(name, one, two))
-    return tuple(changes), unchanged
+    for row in together(shapes, each=view.after.each):
+        one, two = (_entry(pairs[at][side] for at in row) for side in (0, 1))
+        name = (one or two or PodEntry(())).name
+        changes.append(PodChange(name, first(one), second(two), len(row)))
+    return tuple(changes), len({**before, **after}) - len(pairs)
+
+
+def _entry(pods: Iterable[PodRow | None]) -> PodEntry | None:
+    """A row of those that there are; of replicas that are alike, either all are there or none."""
+    there = tuple(pod for pod in pods if pod is not None)
+    return PodEntry(there) if there else None
 
 
 def resize_changes(view: CompareView) -> tuple[PodChange, ...]:
@@ -180,27 +199,33 @@ def _legend(view: CompareView, changed: CPUSet, style: Style) -> Iterator[Line]:
 
 
 def _counted(changes: tuple[PodChange, ...], unchanged: int, resizes: tuple[PodChange, ...]) -> str:
-    pods = "pod" if len(changes) == 1 else "pods"
-    text = f"{len(changes)} {pods} changed, {unchanged} unchanged"
+    changed = sum(change.count for change in changes)
+    text = f"{changed} pod{'s' * (changed != 1)} changed, {unchanged} unchanged"
     if not resizes:
         return text
     return f"{text}; {len(resizes)} resize{'s' * (len(resizes) != 1)} otherwise"
 
 
-def _outcome(pod: PodRow | None, node_map: NodeMap, *, ascii_only: bool) -> tuple[str, ...]:
-    if pod is None:
+def _outcome(row: PodEntry | None, *, node_map: NodeMap, ascii_only: bool) -> tuple[str, ...]:
+    if row is None:
         return ("not in this plan",)
-    if not pod.admitted:
-        return (f"✗ {pod.reason}: {pod.message}",)
-    lines = list(pod.whole)
-    for container in pod.containers:
-        owner = node_map.owners.get(container.owner or "")
+    if not row.first.admitted:
+        return (f"✗ {row.first.reason}: {row.first.message}",)
+    lines = list(row.whole)
+    for container in row.containers:
+        owners = [node_map.owners.get(one.owner or "") for one in container.each]
+        marks = [
+            f"[{owner_symbol(owner.index, ascii_only=ascii_only)}]" for owner in owners if owner
+        ]
         # The shared pool itself may differ; a container in it has not moved by that.
         cpus = "shared pool"
-        if owner is not None:
-            cpus = f"[{owner_symbol(owner.index, ascii_only=ascii_only)}] {container.cpus}"
-            cpus += f" {container.remark}" if container.remark else ""
-        lines.append(f"{container.name}  {cpus}")
+        if len(marks) > 1:
+            cpus = f"{marks[0]}…{marks[-1]} {container.cpus}  {container.count}"
+        elif marks:
+            cpus = f"{marks[0]} {container.cpus}"
+        if marks and container.first.remark:
+            cpus += f" {container.first.remark}"
+        lines.append(f"{container.first.name}  {cpus}")
         lines += [f"  {extra}" for extra in container.extras]
     return tuple(lines) or ("no containers",)
 

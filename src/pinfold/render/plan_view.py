@@ -52,7 +52,8 @@ class PodRow(Struct, frozen=True):
 
     ``failed`` is one that was admitted and has failed since; where it says a ``reason``, that is
     told in place of the containers, as a refusal is.  ``whole`` are lines on what the pod has as a
-    whole, which its containers divide.
+    whole, which its containers divide.  ``owner`` is the workload that has created it, such as
+    ``deployment/web``, where something says so.
     """
 
     namespace: str
@@ -64,6 +65,7 @@ class PodRow(Struct, frozen=True):
     message: str | None = None
     failed: bool = False
     whole: tuple[str, ...] = ()
+    owner: str | None = None
 
     @property
     def full_name(self) -> str:

@@ -151,13 +151,13 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     request = replace(request, notes=(*request.notes, *said, *_unknown_resources(request)))
     placed = placed_pods(request.planner, request.pods, resizes)
     if other.is_asked:
-        _compare(request, placed, other, resizes, output, color=color)
+        _compare(request, placed, other, resizes, output, each_pod=each_pod, color=color)
         return
     with waiting("drawing the plan"):
         document = plan_document(placed, request.notes)
         text = ""
         if output != "json":
-            view = replace(plan_view(document, planned_on(placed)), each=each_pod)
+            view = replace(plan_view(document, planned_on(placed, request.owners)), each=each_pod)
             text = render_plan_svg(view) if output == "svg" else render_plan(view, style(color))
     if output == "json":
         print_json(document)
@@ -176,13 +176,15 @@ def _unknown_resources(request: Request) -> Iterator[str]:
             yield f"{name} is no class; did you mean {meant}?"
 
 
-def _compare(  # noqa: PLR0913, PLR0917 - what was asked, and how it is told
+def _compare(  # noqa: PLR0913 - what was asked, and how it is told
     request: Request,
     before: Plan,
     other: Other,
     resizes: tuple[str, ...],
     output: str,
-    color: bool | None,  # noqa: FBT001 - click
+    *,
+    each_pod: bool,
+    color: bool | None,
 ) -> None:
     source, refused = other.source(request.source)
     with input_errors(MachineError, NodeError, prefix=other.prefix(source)):
@@ -211,6 +213,7 @@ def _compare(  # noqa: PLR0913, PLR0917 - what was asked, and how it is told
 
     sides = (plan_document(before, request.notes), plan_document(after, notes))
     names = other.names((request.source, source), before.planner.config, config)
-    view = compare_view(sides, (planned_on(before), planned_on(after)), names, document)
+    on = (planned_on(before, request.owners), planned_on(after, request.owners))
+    view = compare_view(sides, on, names, document, each_pod=each_pod)
     text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))
     print_text(text)

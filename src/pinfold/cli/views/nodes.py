@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.cli.views.node import quota_lines, quota_notes
-from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.cli.views.plan import Owners, plan_view, planned_on
 from pinfold.documents.cluster_plan import ClusterPlan, ClusterPod
 from pinfold.planning.planner import Plan
 from pinfold.render.nodes import NodesView, PlacedRow
@@ -17,12 +17,19 @@ _SHOWN: Final = 3
 
 
 def nodes_view(
-    document: ClusterPlan, plans: Mapping[str, Plan], *, each_pod: bool = False
+    document: ClusterPlan,
+    plans: Mapping[str, Plan],
+    owners: Owners,
+    *,
+    each_pod: bool = False,
 ) -> NodesView:
-    """A plan of several nodes: those that have pods are drawn."""
+    """A plan of several nodes: those that have pods are drawn.
+
+    ``owners`` are the workloads that a pod is of, by its uid.
+    """
     drawn = [
         replace(
-            plan_view(one.plan, planned_on(plans[one.name])),
+            plan_view(one.plan, planned_on(plans[one.name], owners)),
             title=f"{one.name} · {one.plan.machine.name}",
             notes=(),
             each=each_pod,

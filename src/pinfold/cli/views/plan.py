@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from pinfold.cli.views.node import (
     besides,
@@ -22,6 +25,7 @@ from pinfold.core.kubelet.faults import FAULTS
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.protection import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
+from pinfold.core.pod.owner import PodOwner
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.plan import (
@@ -44,26 +48,39 @@ from pinfold.render.numa_panel import Gauge, NUMAGauges, devices_at
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, ResizeRow, extras
 from pinfold.render.topology_view import binary_size
 
+Owners: TypeAlias = Mapping[str, tuple[PodOwner, ...]]
+"""The workloads that a pod is of, by its uid."""
+
 
 class PlannedOn:
     """What a picture of a plan needs beside the plan.
 
     ``view`` is what the kubelet sees of the machine; of the ``unlocated`` devices nobody says at
-    which NUMA node they are.
+    which NUMA node they are; ``owners`` are the workloads that a pod is of, by its uid.
     """
 
     def __init__(
-        self, machine: Machine, view: KubeletView, unlocated: Mapping[str, DeviceCounts]
+        self,
+        machine: Machine,
+        view: KubeletView,
+        unlocated: Mapping[str, DeviceCounts],
+        owners: Owners = MappingProxyType({}),
     ) -> None:
         self.machine = machine
         self.unseen = view.unseen
         self.unlocated = unlocated
+        self.owners = owners
+
+    def owner_of(self, pod: PlannedPod) -> str | None:
+        """The workload that has created a pod: of a ReplicaSet's, the Deployment."""
+        owners = self.owners.get(pod.uid)
+        return owners[-1].word if owners else None
 
 
-def planned_on(plan: planner.Plan) -> PlannedOn:
+def planned_on(plan: planner.Plan, owners: Owners = MappingProxyType({})) -> PlannedOn:
     """What a picture needs beside this plan."""
     node = plan.planner
-    return PlannedOn(node.machine, node.view, unlocated_devices(plan.state))
+    return PlannedOn(node.machine, node.view, unlocated_devices(plan.state), owners)
 
 
 def plan_view(
@@ -87,7 +104,10 @@ def plan_view(
             devices_at(gauges),
         ),
         # On a node with a section ``pinfold`` what is wished of containers tells it already.
-        pods=tuple(_planned(pod, keys, tells=config.pinfold is UNSET) for pod in plan.pods),
+        pods=tuple(
+            replace(_planned(pod, keys, tells=config.pinfold is UNSET), owner=on.owner_of(pod))
+            for pod in plan.pods
+        ),
         shared=shared,
         reserved=reserved,
         allocatable=CPUSet.parse(plan.allocatable),

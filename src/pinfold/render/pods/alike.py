@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -73,7 +73,9 @@ class PodEntry(Struct, frozen=True):
         """``default/web``, or ``default/web ×17``."""
         if len(self.pods) == 1:
             return self.first.full_name
-        return f"{self.first.namespace}/{stem(self.first.name)} ×{len(self.pods)}"
+        owner = self.first.owner
+        called = stem(self.first.name) if owner is None else owner.partition("/")[2]
+        return f"{self.first.namespace}/{called} ×{len(self.pods)}"
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -95,20 +97,29 @@ def entries(pods: Sequence[PodRow], *, each: bool = False) -> tuple[PodEntry, ..
         pods: in the order of their admission.
         each: a row for every pod, however many there are.
     """
-    if each or len(pods) <= LISTED:
-        return tuple(PodEntry((pod,)) for pod in pods)
-    groups: dict[object, list[PodRow]] = {}
-    for pod in pods:
-        groups.setdefault(_shape(pod), []).append(pod)
-    few = {shape for shape, group in groups.items() if len(group) < _FEWEST}
-    rows: dict[object, tuple[PodRow, ...]] = {}
-    for number, pod in enumerate(pods):
-        shape = _shape(pod)
-        if shape in few:
-            rows[number] = (pod,)
-        else:
-            rows.setdefault(shape, tuple(groups[shape]))
-    return tuple(map(PodEntry, rows.values()))
+    rows = together([shape(pod) for pod in pods], each=each)
+    return tuple(PodEntry(tuple(pods[at] for at in row)) for row in rows)
+
+
+def together(shapes: Sequence[Hashable], *, each: bool = False) -> tuple[tuple[int, ...], ...]:
+    """The places of those that are told in one row, by their shapes; in the order of the first.
+
+    A few have a row each, and so has every one with ``each``.
+
+    >>> together(["a"] * 12 + ["b"])[-1], together(["a"] * 11)[1]
+    ((12,), (1,))
+    """
+    if each or len(shapes) <= LISTED:
+        return tuple((at,) for at in range(len(shapes)))
+    groups: dict[Hashable, list[int]] = {}
+    for at, found in enumerate(shapes):
+        groups.setdefault(found, []).append(at)
+    rows = [
+        row
+        for group in groups.values()
+        for row in ([tuple(group)] if len(group) >= _FEWEST else [(at,) for at in group])
+    ]
+    return tuple(sorted(rows))
 
 
 def stem(name: str) -> str:
@@ -120,11 +131,12 @@ def stem(name: str) -> str:
     return _SUFFIX.sub("", name) or name
 
 
-def _shape(pod: PodRow) -> object:
-    """What replicas have alike."""
+def shape(pod: PodRow) -> Hashable:
+    """What replicas have alike: who has created them, by their names where nothing says it."""
     return (
         pod.namespace,
-        stem(pod.name),
+        pod.owner,
+        stem(pod.name) if pod.owner is None else "",
         pod.qos,
         pod.admitted,
         pod.failed,
