@@ -63,14 +63,17 @@ def test_nothing_is_told_where_standard_error_is_no_terminal() -> None:
     assert told.stderr == "done\n"
 
 
-def test_a_plan_of_many_pods_says_what_it_is_at(tmp_path: Path) -> None:
-    web = tmp_path / "web.yaml"
-    web.write_text(
-        "kind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 40000\n  template:\n"
-        "    spec:\n      containers:\n      - name: app\n"
-        "        resources: {limits: {cpu: 1, memory: 1Gi}}\n"
+def test_a_plan_says_what_it_is_at(tmp_path: Path) -> None:
+    """With no second of silence before that, however fast it is."""
+    pod = tmp_path / "pod.yaml"
+    pod.write_text("kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app}]}\n")
+    program = (
+        "import pinfold.cli.waiting\npinfold.cli.waiting._SILENCE = 0\n"
+        "from pinfold.__main__ import start\nstart()\n"
     )
-    node = ("--machine", "2s8c2t", "--policy", "static", "--reserved-cpus", "0")
-    text = seen("-m", "pinfold", "plan", *node, str(web))
-    assert any(word in text for word in ("placing pods", "reading the manifests", "drawing"))
+    text = seen("-c", program, "plan", "--machine", "2s8c2t", str(pod))
+    assert {"reading the manifests", "placing pods"} & {
+        line.partition(" ...")[0].removeprefix("\x1b[K").partition(" 0 of")[0]
+        for line in text.split("\r")
+    }
     assert text.endswith("\r\x1b[K")

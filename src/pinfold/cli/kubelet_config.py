@@ -42,7 +42,7 @@ class ConfigSource(Struct, frozen=True):
     @property
     def name(self) -> str:
         """A short one, for a picture."""
-        names = [Path(one).name for one in self.written.name.split(" with ") if one]
+        names = (Path(one).name for one in self.written.sources)
         return " with ".join(names) or "as configured"
 
     @property

@@ -41,19 +41,24 @@ class ConfigPart(Struct, frozen=True):
 class WrittenConfig(Struct, frozen=True):
     """The fields of a configuration, as they are in YAML or JSON.
 
-    ``name`` is what errors call all of it, ``parts`` are its files in the order in which they are
-    laid over one another; ``notes`` say what of them was left out.
+    ``sources`` are the file and the folder that were asked for, ``parts`` all files in the order in
+    which they are laid over one another; ``notes`` say what of them was left out.
     """
 
-    name: str = ""
+    sources: tuple[str, ...] = ()
     fields: Mapping[Any, Any] = {}
     parts: tuple[ConfigPart, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """What errors call all of it; "" where nothing is written."""
+        return " with ".join(self.sources)
+
     def changed(self, name: str, fields: Mapping[Any, Any]) -> WrittenConfig:
         """The same with other fields, called otherwise; what differs is of no file."""
         differs = {key: one for key, one in fields.items() if self.fields.get(key) != one}
-        return WrittenConfig(name, fields, (*self.parts, ConfigPart(name, differs)), self.notes)
+        return WrittenConfig((name,), fields, (*self.parts, ConfigPart(name, differs)), self.notes)
 
     def without_gates(self, gates: Collection[str]) -> WrittenConfig:
         """The same without some feature gates."""
@@ -66,7 +71,7 @@ class WrittenConfig(Struct, frozen=True):
             return {**fields, _GATES: kept}
 
         parts = tuple(ConfigPart(one.path, less(one.fields)) for one in self.parts)
-        return WrittenConfig(self.name, less(self.fields), parts, self.notes)
+        return WrittenConfig(self.sources, less(self.fields), parts, self.notes)
 
 
 def read_config(path: str | None, config_dir: str | None = None) -> WrittenConfig:
@@ -88,7 +93,7 @@ def read_config(path: str | None, config_dir: str | None = None) -> WrittenConfi
     main = WrittenConfig(fields={"apiVersion": VERSION, "kind": KIND})
     if path is not None:
         fields = _fields(path, notes)
-        main = WrittenConfig(path, fields, (ConfigPart(path, fields),), tuple(notes))
+        main = WrittenConfig((path,), fields, (ConfigPart(path, fields),), tuple(notes))
     return main if config_dir is None else with_drop_ins(main, config_dir)
 
 
@@ -99,9 +104,9 @@ def with_drop_ins(main: WrittenConfig, config_dir: str) -> WrittenConfig:
         ConfigPart(file, _fields(file, notes, is_drop_in=True))
         for file in _drop_ins(config_dir, notes)
     ]
-    name = f"{main.name} with {config_dir}" if main.name else config_dir
     fields = _merged(main.fields, over)
-    return WrittenConfig(name, fields, (*main.parts, *over), (*main.notes, *notes))
+    sources = (*main.sources, config_dir)
+    return WrittenConfig(sources, fields, (*main.parts, *over), (*main.notes, *notes))
 
 
 def held_config(held: Mapping[Any, Any], path: str) -> WrittenConfig:
@@ -111,7 +116,7 @@ def held_config(held: Mapping[Any, Any], path: str) -> WrittenConfig:
         ConfigError: it has the header of something else.
     """
     fields = _with_header({"apiVersion": VERSION, "kind": KIND, **held}, path)
-    return WrittenConfig(path, fields, (ConfigPart(path, fields),))
+    return WrittenConfig((path,), fields, (ConfigPart(path, fields),))
 
 
 def _merged(main: Mapping[Any, Any], over: Sequence[ConfigPart]) -> dict[Any, Any]:
@@ -171,6 +176,9 @@ def _walk(folder: str) -> Iterator[str]:
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path)
         elif entry.name.endswith(EXTENSION):
+            # A FIFO would be waited for, maybe for ever.
+            if Path(entry.path).exists() and not Path(entry.path).is_file():
+                raise ConfigError(f"{entry.path}: not a regular file; move it out of the folder")
             yield entry.path
 
 

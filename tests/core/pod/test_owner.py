@@ -62,4 +62,7 @@ def test_a_name_of_another_namespace_is_another_workload() -> None:
 @given(_JSON, _JSON)
 def test_any_object_is_taken(references: Any, labels: Any) -> None:
     metadata = {"ownerReferences": references, "labels": labels}
-    assert owners_of("default", {"metadata": metadata}) == () or isinstance(references, list)
+    for owner in owners_of("default", {"metadata": metadata}):
+        assert owner.namespace == "default"
+        names = [one["name"] for one in references if isinstance(one, dict) and "name" in one]
+        assert any(name == owner.name or name.startswith(f"{owner.name}-") for name in names)

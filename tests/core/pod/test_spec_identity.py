@@ -31,6 +31,14 @@ def pod(**spec: Any) -> dict[str, Any]:
     }
 
 
+def owner(**resources: dict[str, str]) -> dict[str, Any]:
+    """A pod whose one container has its CPUs to itself, unless it asks for something else."""
+    one = pod()
+    del one["spec"]["containers"][1]
+    one["spec"]["containers"][0]["resources"].update(resources)
+    return one
+
+
 def changed(path: str, value: object) -> dict[str, Any]:
     """The pod with another value at a place such as ``spec.containers.0.image``."""
     other = pod()
@@ -88,29 +96,29 @@ def test_what_comes_to_the_same_is_the_same_pod(path: str, value: object) -> Non
 def test_what_differs_is_named(path: str, value: object, told: str) -> None:
     (found,) = differences(pod(), changed(path, value))
     assert str(found) == told
-    assert resized((found,), changed(path, value)) == ()
+    assert resized(pod(), changed(path, value)) == ()
 
 
 def test_where_whole_cpus_are_all_that_differs_they_can_be_resized() -> None:
-    other = pod()
+    other = owner()
     for kind in ("limits", "requests"):
         other["spec"]["containers"][0]["resources"][kind]["cpu"] = "3000m"
-    found = differences(pod(), other)
+    found = differences(owner(), other)
     assert [one.path.rpartition("[0].")[2] for one in found] == [
         "resources.limits.cpu",
         "resources.requests.cpu",
     ]
-    assert resized(found, other) == (Resized("main", 3),)
+    assert resized(owner(), other) == (Resized("main", 3),)
     other["spec"]["containers"][0]["command"] = ["other"]
-    assert resized(differences(pod(), other), other) == ()
+    assert resized(owner(), other) == ()
 
 
 @pytest.mark.parametrize("amount", ["2500m", "500m"])
 def test_a_share_is_nothing_to_resize(amount: str) -> None:
-    other = pod()
+    other = owner()
     for kind in ("limits", "requests"):
         other["spec"]["containers"][0]["resources"][kind]["cpu"] = amount
-    assert resized(differences(pod(), other), other) == ()
+    assert resized(owner(), other) == ()
 
 
 def test_what_is_no_pod_is_told() -> None:
@@ -134,11 +142,33 @@ def test_the_order_of_keys_is_nothing(random: Any) -> None:
 @given(cpus=st.integers(1, 64), more=st.integers(1, 64))
 def test_a_resize_is_offered_for_what_is_asked(cpus: int, more: int) -> None:
     def of(count: int) -> dict[str, Any]:
-        one = pod()
-        one["spec"]["containers"][0]["resources"] = {
-            kind: {"cpu": str(count), "memory": "64Mi"} for kind in ("limits", "requests")
-        }
-        return one
+        amounts = {"cpu": str(count), "memory": "64Mi"}
+        return owner(limits=amounts, requests=amounts)
 
-    found = differences(of(cpus), of(more))
-    assert resized(found, of(more)) == (() if cpus == more else (Resized("main", more),))
+    assert resized(of(cpus), of(more)) == (() if cpus == more else (Resized("main", more),))
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests"),
+    [
+        ({}, {"cpu": "1"}),
+        ({"cpu": "2"}, {"cpu": "1"}),
+        ({"cpu": "4", "memory": "64Mi"}, {"cpu": "1", "memory": "64Mi"}),
+        ({"cpu": "2"}, {}),
+    ],
+)
+def test_who_has_no_cpus_of_its_own_is_not_resized(
+    limits: dict[str, str], requests: dict[str, str]
+) -> None:
+    before = owner(limits=limits, requests=requests)
+    after = owner(limits=limits, requests={**requests, "cpu": "1500m"})
+    assert differences(before, after)
+    assert resized(before, after) == ()
+
+
+def test_beside_a_container_without_limits_nobody_has_cpus_of_its_own() -> None:
+    amounts = {"cpu": "3", "memory": "64Mi"}
+    after = pod()
+    after["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": amounts}
+    assert differences(pod(), after)
+    assert resized(pod(), after) == ()

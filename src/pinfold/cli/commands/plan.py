@@ -85,6 +85,8 @@ class Other(Struct, frozen=True):
     ) -> tuple[str, str]:
         """What the two sides are called: the files, the kubelets, or both."""
         files = (sources[0].name, sources[1].name)
+        if files[0] == files[1]:
+            files = (sources[0].written.name, sources[1].written.name)
         versions = (before.kubelet_version, after.kubelet_version)
         alike = str(versions[0]) == str(versions[1])
         kubelets = [one.full if alike else one.shown for one in versions]

@@ -42,13 +42,14 @@ def unchanged(pods: PodTable, manifest: Mapping[str, Any]) -> PodRecord | None:
         raise NameTakenError(
             f"pod {full} is still ending", f"apply it when it is gone; pinfold delete {short} waits"
         )
-    found = differences(json.loads(record.manifest), manifest)
+    known = json.loads(record.manifest)
+    found = differences(known, manifest)
     if not found:
         return record
     fields = ", ".join(map(str, found[:_MOST_FIELDS]))
     more = f" and {len(found) - _MOST_FIELDS} more" if len(found) > _MOST_FIELDS else ""
     problem = f"pod {full} runs already, and differs in {fields}{more}"
-    raise NameTakenError(problem, _remedy(record, short, resized(found, manifest)))
+    raise NameTakenError(problem, _remedy(record, short, resized(known, manifest)))
 
 
 def _remedy(record: PodRecord, short: str, others: tuple[tuple[str, int], ...]) -> str:

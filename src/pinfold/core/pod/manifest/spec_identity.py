@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from pinfold.core.pod.manifest.workload_api import workload_from_api
+from pinfold.core.pod.pod import Pod, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.quantity import Quantity, QuantityError
 
@@ -37,7 +38,7 @@ class Difference(NamedTuple):
 
 
 class Resized(NamedTuple):
-    """A container that is to have another whole number of CPUs."""
+    """A container that is to have another number of CPUs of its own."""
 
     container: str
     cpus: int
@@ -59,18 +60,30 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     return found or (Difference("spec", {}, {}),)
 
 
-def resized(found: tuple[Difference, ...], after: Mapping[str, Any]) -> tuple[Resized, ...]:
-    """The containers to resize, where whole CPUs are all that differs; else none."""
+def resized(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Resized, ...]:
+    """The containers to resize, where only the numbers of their own CPUs differ; else none.
+
+    Arguments and errors are those of :func:`differences`.
+    """
     indices: set[int] = set()
-    for one in found:
+    for one in differences(before, after):
         match = _CPUS.fullmatch(one.path)
-        if match is None or not (_whole(one.before) and _whole(one.after)):
+        if match is None:
             return ()
         indices.add(int(match[1]))
-    containers = [after["spec"]["containers"][index] for index in sorted(indices)]
-    return tuple(
-        Resized(one["name"], _whole(one["resources"]["limits"]["cpu"])) for one in containers
-    )
+    old = _workload(before, before, admitted=True).pod
+    new = _workload(after, before, admitted=False).pod
+    counts = [(_own(old, index), _own(new, index)) for index in sorted(indices)]
+    if not all(map(all, counts)):
+        return ()
+    names = [new.containers[index].name for index in sorted(indices)]
+    return tuple(Resized(name, count) for name, (_, count) in zip(names, counts, strict=True))
+
+
+def _own(pod: Pod, index: int) -> int:
+    """How many CPUs a container has to itself; 0: none, or a mixed one, of which it is a part."""
+    container = pod.containers[index]
+    return 0 if container.name in pod.mixed else guaranteed_cpus(pod, container)
 
 
 def _workload(manifest: Mapping[str, Any], known: Mapping[str, Any], *, admitted: bool) -> Workload:
@@ -112,12 +125,6 @@ def _quantity(value: object) -> Quantity | None:
         return Quantity.parse(str(value))
     except QuantityError:
         return None
-
-
-def _whole(value: object) -> int:
-    """A whole number of CPUs; 0 where it is none."""
-    amount = _quantity(value)
-    return 0 if amount is None or amount.milli_value() % 1000 != 0 else amount.value()
 
 
 def _shown(value: object) -> str:

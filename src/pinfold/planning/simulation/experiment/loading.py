@@ -256,7 +256,7 @@ class _Loading:
         over = None if folder is UNSET else self._beside(folder)
         try:
             if isinstance(given, str):
-                return replace(read_config(self._beside(given), over), name=where)
+                return replace(read_config(self._beside(given), over), sources=(where,))
             held = held_config({} if given is UNSET else given, where)
             return held if over is None else with_drop_ins(held, over)
         except ConfigError as error:
