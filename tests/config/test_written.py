@@ -265,3 +265,9 @@ def test_the_last_drop_in_wins_in_everything_that_it_sets(
     holds(merged, second)
     untouched = {name: one for name, one in first.items() if name not in second}
     assert {name: merged[name] for name in untouched if name in merged} == _without_nulls(untouched)
+
+
+def test_a_pipe_among_the_drop_ins_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "10.conf")
+    with pytest.raises(ConfigError, match=r"10\.conf: not a regular file"):
+        read_config(None, str(tmp_path))

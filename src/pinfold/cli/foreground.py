@@ -56,7 +56,7 @@ class Foreground:
         """
         told = signal.sigtimedwait(_ENDING, seconds)
         if told is not None:
-            raise SystemExit(128 + told.si_signo)
+            raise SystemExit(BY_SIGNAL + told.si_signo)
 
     def give_up(self) -> None:
         """End the child before it has begun."""

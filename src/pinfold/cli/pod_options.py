@@ -11,10 +11,13 @@ import click
 from pinfold.cli.output import F
 
 
-def manifest_arguments(metavar: str = "MANIFEST...", *, required: bool = True) -> Callable[[F], F]:
+def manifest_arguments(
+    metavar: str = "MANIFEST...", *, required: bool = True, apart: bool = False
+) -> Callable[[F], F]:
     """The files of manifests: as arguments, and with ``-f`` as a user of ``kubectl`` gives them.
 
-    The command has them as ``manifests``, those of ``-f`` first.
+    The command has them as ``manifests``, those of ``-f`` first; or those as ``filenames``, where
+    an argument may be something else (``apart``).
     """
 
     def decorate(command: F) -> F:
@@ -25,6 +28,8 @@ def manifest_arguments(metavar: str = "MANIFEST...", *, required: bool = True) -
             filenames: tuple[str, ...],
             **options: Any,  # noqa: ANN401 - click's
         ) -> Any:  # noqa: ANN401 - click's
+            if apart:
+                return command(*args, manifests=manifests, filenames=filenames, **options)
             every = (*filenames, *manifests)
             if required and not every:
                 raise click.UsageError(f"Missing argument '{metavar}'.")

@@ -176,8 +176,8 @@ def _walk(folder: str) -> Iterator[str]:
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path)
         elif entry.name.endswith(EXTENSION):
-            # A FIFO would be waited for, maybe for ever.
-            if Path(entry.path).exists() and not Path(entry.path).is_file():
+            if Path(entry.path).is_fifo():
+                # A kubelet would wait for its writer, maybe for ever.
                 raise ConfigError(f"{entry.path}: not a regular file; move it out of the folder")
             yield entry.path
 

@@ -191,13 +191,16 @@ class _Reader:
             raise ManifestError(f"{where}: not a Kubernetes object (no mapping with a kind)")
         kind = content.get("kind")
         if not isinstance(kind, str) or not kind:
-            raise ManifestError(f"{where}: kind is missing; say what it is, such as kind: Pod")
-        if kind.endswith("List") and isinstance(content.get("items"), list):
+            fault = "is missing" if kind in (None, "") else "must be a text"
+            raise ManifestError(f"{where}: kind {fault}; say what it is, such as kind: Pod")
+        if kind.endswith("List") and isinstance(content.get("items", []), list):
             if depth == _MAX_LISTS:
                 raise ManifestError(f"{where}: lists within lists within lists; write them out")
-            for index, item in enumerate(content["items"]):
+            for index, item in enumerate(content.get("items", [])):
                 self.read(_with_kind(item, kind), f"{where}: items[{index}]", depth + 1)
             return
+        if kind == "List":
+            raise ManifestError(f"{where}: items must be a list")
         known = self.of_classes
         if known.are(kind, _group(content)):
             known.read(kind, content, where)

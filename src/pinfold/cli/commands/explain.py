@@ -34,7 +34,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 @click.command()
-@manifest_arguments("MANIFEST|pod/NAME|KIND/NAME...", required=False)
+@manifest_arguments("MANIFEST|pod/NAME|KIND/NAME...", required=False, apart=True)
 @click.option(
     "--pod", "pods", metavar="NAME", multiple=True, help="The pod: NAME or NAMESPACE/NAME."
 )
@@ -47,6 +47,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 @color_option
 def explain(  # noqa: PLR0913, PLR0917 - click
     manifests: tuple[str, ...],
+    filenames: tuple[str, ...],
     pods: tuple[str, ...],
     namespace: str | None,
     socket: str,
@@ -68,10 +69,13 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     """
     printed = Printed(output == "json", color, hints)
     files, words = _sorted(manifests)
+    files = (*filenames, *files)
     try:
         names = tuple(PodsName.parse(word, namespace) for word in (*words, *pods))
     except ValueError as error:
         raise InputError(str(error)) from None
+    if namespace is not None and not names:
+        raise click.UsageError("--namespace is that of names; name pods, such as pod/NAME")
     if files:
         from pinfold.cli.explained_plan import explain_planned  # noqa: PLC0415 - 30 ms
 
