@@ -85,7 +85,24 @@ def test_the_table_keeps_to_the_width(
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= int(width)
     assert "maxPods=30" in done.stdout.replace("\n", "")
-    assert sum(line.startswith("arrived") for line in lines) == {"40": 9, "80": 5, "200": 2}[width]
+    # One table, with a row for each point of the sweep; at 40 columns a figure after the other.
+    assert not any(line.startswith("arrived") for line in lines)
+    tables = 3 if width == "40" else 1
+    assert lines.count("Configurations") == tables
+    assert sum("pods rejected" in line for line in lines) == 1
+    rows = " ".join(done.stdout.partition("Worst decisions")[0].split())
+    for name in ("none", "static", "whole cores"):
+        assert rows.count(f"{name}, ") == 3 * tables
+    assert "all figures of each are in -o json" in rows
+
+
+def test_a_sweep_that_fits_has_its_columns_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    done = run(_shorter(tmp_path, sweep={"fields": {"maxPods": [10, 20]}}), "--seed", 1)
+    assert done.exit_code == 0, done.stderr
+    assert sum(line.startswith("arrived") for line in done.stdout.splitlines()) == 1
 
 
 def test_what_is_wrong_is_one_line_and_status_2(tmp_path: Path) -> None:

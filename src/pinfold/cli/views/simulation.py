@@ -39,6 +39,7 @@ def simulation_view(document: Simulation) -> SideBySide:
         columns=tuple(map(table.column, document.configurations)),
         sections=tuple(filter(lambda section: section.rows, table.sections())),
         notes=(*table.warnings(), *document.notes),
+        is_sweep="sweep" in document.experiment.get("spec", {}),
     )
 
 
@@ -96,9 +97,12 @@ class _Table(Struct, frozen=True):
         *,
         of: Number | None = None,
         level: int = 0,
-        is_main: bool = False,
+        head: str = "",
     ) -> FigureRow:
-        """A row; ``of`` is what the number is told as a share of, too."""
+        """A row; ``of`` is what the number is told as a share of, too.
+
+        ``head`` is what one that is looked for first is called where it is a column.
+        """
         figures = []
         for configuration in self.document.configurations:
             runs = self.runs(configuration)
@@ -108,14 +112,14 @@ class _Table(Struct, frozen=True):
             values = [number(run) for run in runs]
             share = "" if of is None else _share(fmean(values), fmean(map(of, runs)))
             least, most = shown(min(values)), shown(max(values))
-            detail = f"{least} to {most}" * (is_main and least != most)
+            detail = f"{least} to {most}" * (bool(head) and least != most)
             figures.append(Figure(shown(fmean(values)), share, detail))
-        return FigureRow(label, tuple(figures), level, is_main)
+        return FigureRow(label, tuple(figures), level, bool(head), head)
 
     def _pods(self) -> Iterator[FigureRow]:
         yield self.row("arrived", _arrived, _count)
         yield self.row(
-            "rejected", lambda run: run.fates.rejected, _count, of=_arrived, is_main=True
+            "rejected", lambda run: run.fates.rejected, _count, of=_arrived, head="pods rejected"
         )
         yield from self._reasons(lambda run: run.fates.rejected_by)
         yield self.row(
@@ -147,7 +151,8 @@ class _Table(Struct, frozen=True):
             ("stranded", lambda run: run.averages.stranded_cpus),
         )
         for label, number in parts:
-            yield self.row(label, number, _cpus, of=_allocatable, is_main=label == "stranded")
+            head = "CPUs stranded" * (label == "stranded")
+            yield self.row(label, number, _cpus, of=_allocatable, head=head)
 
     def _spread(self) -> Iterator[FigureRow]:
         if not any(_owners(run) for run in self.document.runs):
@@ -161,8 +166,8 @@ class _Table(Struct, frozen=True):
         ):
             if any(key in run.spread.beyond for run in self.document.runs):
                 beyond = _one_of(lambda run: run.spread.beyond, key)
-                is_main = key == "numaNodes"
-                yield self.row(label, beyond, _count, of=_owners, is_main=is_main)
+                head = "on more NUMA nodes" * (key == "numaNodes")
+                yield self.row(label, beyond, _count, of=_owners, head=head)
 
     def _moves(self) -> Iterator[FigureRow]:
         if not any(run.moves.containers for run in self.document.runs):
