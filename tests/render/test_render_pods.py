@@ -214,3 +214,17 @@ def test_stripes_end_before_what_is_written_on_them() -> None:
             assert text.attrib.get("paint-order") == ("stroke" if striped else None)
             plates.add(striped)
     assert plates == {True, False}
+
+
+@pytest.mark.parametrize("width", [64, 80, 120, 200])
+@pytest.mark.parametrize("extras", [(), ("memory 1 GiB on NUMA node 0",)])
+def test_a_long_list_has_heads_above_its_columns(width: int, extras: tuple[str, ...]) -> None:
+    pods = [pod(f"p-{number}", str(number), extras=extras) for number in range(9)]
+    lines = render_plan(plan(*pods, each=True), Style(width)).splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("  pod ")]
+    head, row = lines[at : at + 2]
+    marked = {"pod": "default/p-0", "container": "app ", "QoS": "Guaranteed", "CPUs": "0  1 CPU"}
+    marked |= {"besides": extras[0]} if extras and "memory" in row else {}
+    for name, first in marked.items():
+        assert head.index(name) == row.index(first), name
+    assert "  pod " not in render_plan(plan(*pods[:8]), Style(width))

@@ -30,6 +30,11 @@ _NARROW: Final = 64
 
 _TIED: Final = "\N{NO-BREAK SPACE}"
 
+_HEADED: Final = 8
+"""More rows have the names of their columns above them."""
+
+_HEADS: Final = ("pod", "container", "QoS", "CPUs", "besides")
+
 _LONG: Final = 24
 """Longer lists of CPUs do not widen their column."""
 
@@ -45,6 +50,11 @@ class _Columns(Struct, frozen=True):
     count: int
     extras: int = 0
 
+    @property
+    def before_extras(self) -> int:
+        """Where what stands beside the CPUs begins, from the containers on, but for its gap."""
+        return self.container + self.qos + self.mark + self.cpus + self.count + 7
+
 
 def pod_lines(view: PlanView, style: Style) -> Iterator[Line]:
     """The pods in admission order: their CPUs, or why they were refused."""
@@ -56,8 +66,22 @@ def pod_lines(view: PlanView, style: Style) -> Iterator[Line]:
             yield from _narrow(row, view.node_map, style)
         return
     columns = _columns(rows, view.node_map, style)
+    if len(rows) > _HEADED:
+        yield _heads(columns)
     for row in rows:
         yield from _wide(row, view.node_map, style, columns)
+
+
+def _heads(columns: _Columns) -> Line:
+    """The names of the columns, each above its own."""
+    pod, container, qos, cpus, besides = _HEADS
+    line: Line = [
+        (f"  {pad(pod, columns.pod)}  {pad(container, columns.container)}  ", "dim"),
+        (f"{pad(qos, columns.qos)}  {' ' * columns.mark} {cpus}", "dim"),
+    ]
+    if columns.extras < cell_width(besides):
+        return line
+    return [*pad_line(line, columns.before_extras + columns.pod + 4), ("   ", ""), (besides, "dim")]
 
 
 def _columns(rows: Sequence[PodEntry], node_map: NodeMap, style: Style) -> _Columns:
@@ -68,6 +92,7 @@ def _columns(rows: Sequence[PodEntry], node_map: NodeMap, style: Style) -> _Colu
     mark = max(marks, default=1) + 2
     room = style.width - 4 - qos - 2 - 2 - 24
     longest = max((cell_width(clean(one.label)) for one in told), default=0)
+    longest = max(longest, cell_width(_HEADS[1])) if len(rows) > _HEADED else longest
     longest_pod = max(cell_width(clean(row.name)) for row in rows)
     # What short names of pods leave is the containers'.
     container = min(longest, max(room * 2 // 5, room - longest_pod, 8))
@@ -117,10 +142,7 @@ def _wide(row: PodEntry, node_map: NodeMap, style: Style, columns: _Columns) -> 
             ]
             line: Line = [*head, *(cpus[at] if at < len(cpus) else ())]
             if at < len(beside):
-                start = (
-                    columns.container + columns.qos + columns.mark + columns.cpus + columns.count
-                )
-                line = [*pad_line(line, start + 7), ("   ", ""), (beside[at], "dim")]
+                line = [*pad_line(line, columns.before_extras), ("   ", ""), (beside[at], "dim")]
             right.append(line)
         if not columns.extras:
             right.extend(_extra_lines(container, columns.container + 2, room))
