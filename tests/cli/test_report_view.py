@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from pinfold.cli.output import InputError
 from pinfold.cli.report_files import write_pictures, write_report
-from pinfold.cli.views.report.configurations import duration, number, percent, range_of
+from pinfold.cli.views.numbers import duration, number, percent
+from pinfold.cli.views.report.configurations import range_of
 from pinfold.cli.views.report.view import report_view
 from pinfold.documents.simulation.results import Replayed, Simulation
 from pinfold.render.report.view import (

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from pinfold.cli.views.numbers import duration, memory
 from pinfold.cli.views.simulation import simulation_view
 from pinfold.documents.simulation.results import Needed, Simulation
 from pinfold.planning.simulation.engine import simulate
@@ -62,6 +63,24 @@ def test_a_column_is_the_mean_of_its_seeds(whole: Simulation) -> None:
     assert _row(whole, "arrived").split() == ["arrived", mean, mean]
     rejected = [run.fates.rejected for run in whole.runs[2:]]
     assert f"{min(rejected)} to {max(rejected)}" in _text(whole)
+
+
+def test_the_table_and_the_page_say_times_and_memory_alike(whole: Simulation) -> None:
+    """A row of the price of moves, and the title, against the page's words."""
+    days = 36 * 86400.0
+    runs = tuple(
+        replace(
+            run,
+            until=days,
+            moves=replace(run.moves, containers=1, memory_bytes=3 * 2**39),
+        )
+        for run in whole.runs
+    )
+    moved = replace(whole, runs=runs)
+    assert duration(days).split() == ["36", "days"]
+    assert _text(moved).splitlines()[1].startswith("36 days of time")
+    assert memory(3 * 2**39).split() == ["1.5", "TiB"]
+    assert _row(moved, "memory left behind").split()[3:] == ["1.5", "TiB", "1.5", "TiB"]
 
 
 def test_what_was_not_run_is_said_and_has_no_figures(whole: Simulation) -> None:

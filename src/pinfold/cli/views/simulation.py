@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Final
 
 from msgspec import UNSET, Struct
 
-from pinfold.cli.views.numbers import cut_off
+from pinfold.cli.views.numbers import count_cell, duration, mean_cell, memory, plain, share_cell
 from pinfold.documents.simulation.results import Needed, Run, Simulation
 from pinfold.render.simulation.side_by_side import (
     Column,
@@ -18,10 +17,6 @@ from pinfold.render.simulation.side_by_side import (
     FigureSection,
     SideBySide,
 )
-
-_DAY: Final = 86400.0
-_HOUR: Final = 3600.0
-_MANY_CPUS: Final = 100
 
 Number = Callable[[Run], float]
 Shown = Callable[[float], str]
@@ -48,9 +43,9 @@ def _subtitle(document: Simulation) -> str:
     if not runs:
         return "nothing was run"
     seeds = list(dict.fromkeys(run.seed for run in runs))
-    parts = [f"{_duration(max(run.until for run in runs))} of time"]
+    parts = [f"{_lasting(max(run.until for run in runs))} of time"]
     if counted := max(run.counted_from for run in runs):
-        parts.append(f"counted from {_duration(counted)} on")
+        parts.append(f"counted from {_lasting(counted)} on")
     parts.append(f"means of {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}")
     return ", ".join(parts)
 
@@ -69,7 +64,7 @@ class _Table(Struct, frozen=True):
         if not runs:
             return Column(configuration, "not run")
         if cut:
-            return Column(configuration, f"interrupted at {_duration(min(r.until for r in cut))}")
+            return Column(configuration, f"interrupted at {_lasting(min(r.until for r in cut))}")
         return Column(configuration)
 
     def warnings(self) -> Iterator[str]:
@@ -110,28 +105,34 @@ class _Table(Struct, frozen=True):
                 figures.append(Figure("-"))
                 continue
             values = [number(run) for run in runs]
-            share = "" if of is None else _share(fmean(values), fmean(map(of, runs)))
+            share = "" if of is None else share_cell(fmean(values), fmean(map(of, runs)))
             least, most = shown(min(values)), shown(max(values))
             detail = f"{least} to {most}" * (bool(head) and least != most)
             figures.append(Figure(shown(fmean(values)), share, detail))
         return FigureRow(label, tuple(figures), level, bool(head), head)
 
     def _pods(self) -> Iterator[FigureRow]:
-        yield self.row("arrived", _arrived, _count)
+        yield self.row("arrived", _arrived, count_cell)
         yield self.row(
-            "rejected", lambda run: run.fates.rejected, _count, of=_arrived, head="pods rejected"
+            "rejected",
+            lambda run: run.fates.rejected,
+            count_cell,
+            of=_arrived,
+            head="pods rejected",
         )
         yield from self._reasons(lambda run: run.fates.rejected_by)
         yield self.row(
-            "placed at the first attempt", lambda run: _placed(run, 1), _count, of=_arrived
+            "placed at the first attempt", lambda run: _placed(run, 1), count_cell, of=_arrived
         )
-        yield self.row("at the second", lambda run: _placed(run, 2), _count, of=_arrived, level=1)
-        yield self.row("later", _placed_later, _count, of=_arrived, level=1)
-        yield self.row("attempts refused", lambda run: sum(run.fates.refusals.values()), _count)
+        yield self.row(
+            "at the second", lambda run: _placed(run, 2), count_cell, of=_arrived, level=1
+        )
+        yield self.row("later", _placed_later, count_cell, of=_arrived, level=1)
+        yield self.row("attempts refused", lambda run: sum(run.fates.refusals.values()), count_cell)
         yield from self._reasons(lambda run: run.fates.refusals)
-        yield self.row("running at the end", lambda run: run.fates.running, _count)
+        yield self.row("running at the end", lambda run: run.fates.running, count_cell)
         if any(run.fates.waiting for run in self.document.runs):
-            yield self.row("waiting at the end", lambda run: run.fates.waiting, _count)
+            yield self.row("waiting at the end", lambda run: run.fates.waiting, count_cell)
 
     def _reasons(self, table: Callable[[Run], Mapping[str, int]]) -> Iterator[FigureRow]:
         """The reasons in any run, the most frequent first."""
@@ -140,10 +141,10 @@ class _Table(Struct, frozen=True):
             counted.update(table(run))
         for reason, count in counted.most_common():
             if count:
-                yield self.row(reason, _one_of(table, reason), _count, level=1)
+                yield self.row(reason, _one_of(table, reason), count_cell, level=1)
 
     def _cpus(self) -> Iterator[FigureRow]:
-        yield self.row("allocatable", _allocatable, _cpus)
+        yield self.row("allocatable", _allocatable, mean_cell)
         parts: tuple[tuple[str, Number], ...] = (
             ("requested", lambda run: run.averages.requested_cpus),
             ("exclusive", lambda run: run.averages.exclusive_cpus),
@@ -152,12 +153,12 @@ class _Table(Struct, frozen=True):
         )
         for label, number in parts:
             head = "CPUs stranded" * (label == "stranded")
-            yield self.row(label, number, _cpus, of=_allocatable, head=head)
+            yield self.row(label, number, mean_cell, of=_allocatable, head=head)
 
     def _spread(self) -> Iterator[FigureRow]:
         if not any(_owners(run) for run in self.document.runs):
             return
-        yield self.row("all", _owners, _count)
+        yield self.row("all", _owners, count_cell)
         for key, label in (
             ("numaNodes", "on more NUMA nodes than needed"),
             ("sockets", "on more sockets"),
@@ -167,24 +168,30 @@ class _Table(Struct, frozen=True):
             if any(key in run.spread.beyond for run in self.document.runs):
                 beyond = _one_of(lambda run: run.spread.beyond, key)
                 head = "on more NUMA nodes" * (key == "numaNodes")
-                yield self.row(label, beyond, _count, of=_owners, head=head)
+                yield self.row(label, beyond, count_cell, of=_owners, head=head)
 
     def _moves(self) -> Iterator[FigureRow]:
         if not any(run.moves.containers for run in self.document.runs):
             return
-        yield self.row("plans that made room for a pod", lambda r: r.moves.made_room, _count)
-        yield self.row("plans for better places", lambda run: run.moves.rebalances, _count)
-        yield self.row("containers moved", lambda run: run.moves.containers, _count)
-        yield self.row("CPUs that were new to them", lambda run: run.moves.cpus, _count)
-        yield self.row("memory left behind", lambda run: run.moves.memory_bytes, _bytes)
+        yield self.row("plans that made room for a pod", lambda r: r.moves.made_room, count_cell)
+        yield self.row("plans for better places", lambda run: run.moves.rebalances, count_cell)
+        yield self.row("containers moved", lambda run: run.moves.containers, count_cell)
+        yield self.row("CPUs that were new to them", lambda run: run.moves.cpus, count_cell)
+        yield self.row(
+            "memory left behind",
+            lambda run: run.moves.memory_bytes,
+            lambda value: plain(memory(value)),
+        )
 
     def _fleet(self) -> Iterator[FigureRow]:
-        yield self.row("nodes", _nodes, _count)
-        yield self.row("with a pod, mean", lambda run: run.averages.busy_nodes, _cpus, level=1)
-        yield self.row("sockets that could sleep, mean", lambda r: r.averages.idle_sockets, _cpus)
+        yield self.row("nodes", _nodes, count_cell)
+        yield self.row("with a pod, mean", lambda run: run.averages.busy_nodes, mean_cell, level=1)
+        yield self.row(
+            "sockets that could sleep, mean", lambda r: r.averages.idle_sockets, mean_cell
+        )
         if any(run.averages.split_containers for run in self.document.runs):
             split: Number = lambda run: run.averages.split_containers  # noqa: E731 - one of many
-            yield self.row("containers split, mean", split, _cpus)
+            yield self.row("containers split, mean", split, mean_cell)
         needed = self.document.needed
         if needed is not UNSET and needed:
             yield self._needed(needed)
@@ -201,7 +208,7 @@ class _Table(Struct, frozen=True):
                 figures.append(Figure(f"over {most:g} times"))
             else:
                 detail = f"{min(counts):,} to {max(counts):,}" * (min(counts) != max(counts))
-                figures.append(Figure(_count(fmean(counts)), detail=detail))
+                figures.append(Figure(count_cell(fmean(counts)), detail=detail))
         return FigureRow("nodes needed", tuple(figures), is_main=True)
 
 
@@ -235,26 +242,5 @@ def _nodes(run: Run) -> int:
     return sum(run.nodes.values())
 
 
-def _count(number: float) -> str:
-    return f"{number:,.0f}"
-
-
-def _cpus(number: float) -> str:
-    return f"{number:,.0f}" if number >= _MANY_CPUS else f"{number:.1f}"
-
-
-def _share(number: float, of: float) -> str:
-    percent = 100 * number / of if of else 0.0
-    return f"{cut_off(percent, 2):.2f}%"
-
-
-def _bytes(number: float) -> str:
-    return f"{number / 2**30:,.1f} GiB"
-
-
-def _duration(time: float) -> str:
-    """Seconds as somebody says them."""
-    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (60.0, "min")):
-        if time >= unit:
-            return f"{time / unit:.3g} {name}"
-    return f"{time:.3g} s"
+def _lasting(seconds: float) -> str:
+    return plain(duration(seconds))

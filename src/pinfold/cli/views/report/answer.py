@@ -6,15 +6,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import UNSET
 
-from pinfold.cli.views.report.configurations import (
-    Configuration,
-    counted,
-    is_many,
-    number,
-    percent,
-    range_of,
-    rejected_share,
-)
+from pinfold.cli.views.numbers import counted, number, percent
+from pinfold.cli.views.report.configurations import Configuration, is_many, range_of, rejected_share
 from pinfold.documents.simulation.results import Needed, Run, Simulation
 from pinfold.render.report.view import Block, Column, Folded, Points, Section, Shown, Table, Text
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from pinfold.cli.views.numbers import cut_off
+from pinfold.cli.views.numbers import SPACE
 from pinfold.documents.simulation.results import Run, Simulation
 from pinfold.render.report.texts import isolated
 
 _MOST_PLAIN = 8
-_SPACE = "\N{NO-BREAK SPACE}"
 
 
 class Range(Struct, frozen=True):
@@ -26,7 +25,7 @@ class Range(Struct, frozen=True):
         low, high = words(self.low), words(self.high)
         if low == high:
             return words(self.mean)
-        return f"{words(self.mean)} ({low}{_SPACE}to{_SPACE}{high})"
+        return f"{words(self.mean)} ({low}{SPACE}to{SPACE}{high})"
 
 
 def range_of(values: Iterable[float]) -> Range:
@@ -101,35 +100,3 @@ def all_names(
             for name, count in counts(run).items():
                 totals[name] = totals.get(name, 0) + count
     return [name for name, count in sorted(totals.items(), key=lambda item: -item[1]) if count]
-
-
-def number(value: float) -> str:
-    """``1,234``, ``12.5``, ``0.04``."""
-    if value == round(value):
-        return f"{round(value):,}"
-    size = abs(value)
-    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2g}"
-
-
-def percent(share: float) -> str:
-    """``12.5 %``; with more digits where it would be 0 or 100 otherwise, and is not."""
-    value = share * 100
-    size = abs(value)
-    left = abs(100 - size)
-    digits = 0 if size in (0, 100) else 1 if size >= 1 else 2 if size >= 0.1 else 3
-    if 0 < left < 0.05:
-        digits = 2 if left >= 0.005 else 3
-    return f"{cut_off(value, digits):.{digits}f}{_SPACE}%"
-
-
-def duration(seconds: float) -> str:
-    """``36 h``, ``12.5 days``."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{number(round(seconds / size, 1))}{_SPACE}{unit}"
-    return f"{number(round(seconds, 1))}{_SPACE}s"
-
-
-def counted(count: int, one: str, many: str = "") -> str:
-    """``1 node``, ``1,000 nodes``."""
-    return f"{count:,}{_SPACE}{one if count == 1 else many or one + 's'}"

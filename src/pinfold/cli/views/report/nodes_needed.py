@@ -7,13 +7,8 @@ from typing import Final
 
 from msgspec import UNSET
 
-from pinfold.cli.views.report.configurations import (
-    Configuration,
-    is_many,
-    number,
-    percent,
-    range_of,
-)
+from pinfold.cli.views.numbers import number, percent
+from pinfold.cli.views.report.configurations import Configuration, is_many, range_of
 from pinfold.documents.simulation.results import Needed, Simulation
 from pinfold.render.report.view import (
     Bar,

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from pinfold.cli.views.report.configurations import (
-    Configuration,
-    banded,
-    is_many,
-    number,
-    percent,
-    range_of,
-)
+from pinfold.cli.views.numbers import memory, number, percent
+from pinfold.cli.views.report.configurations import Configuration, banded, is_many, range_of
 from pinfold.documents.simulation.results import Run, Spread
 from pinfold.render.report.view import (
     Bar,
@@ -292,7 +286,7 @@ def _moves(ran: Sequence[Configuration]) -> tuple[Block, ...]:
         ("Plans that made places better", lambda run: run.moves.rebalances, number),
         ("Containers moved", lambda run: run.moves.containers, number),
         ("CPUs changed", lambda run: run.moves.cpus, number),
-        ("Memory moved", lambda run: float(run.moves.memory_bytes), _memory),
+        ("Memory moved", lambda run: float(run.moves.memory_bytes), memory),
         (
             "Containers moved for each pod placed",
             lambda run: run.moves.containers / max(sum(run.fates.placed_at.values()), 1),
@@ -304,10 +298,3 @@ def _moves(ran: Sequence[Configuration]) -> tuple[Block, ...]:
     )
     titles = (Column(title) for title, *_ in columns)
     return (Shown(Table("Moves of a run, and their price", (_NAME, *titles), rows)),)
-
-
-def _memory(value: float) -> str:
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
-        if value >= size:
-            return f"{number(round(value / size, 1))}\N{NO-BREAK SPACE}{unit}"
-    return f"{number(value)}\N{NO-BREAK SPACE}B"

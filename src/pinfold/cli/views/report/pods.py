@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from pinfold.cli.views.numbers import number, percent
 from pinfold.cli.views.report.configurations import (
     Configuration,
     all_names,
     banded,
     is_many,
-    number,
-    percent,
     range_of,
 )
 from pinfold.documents.simulation.results import Run

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pinfold.cli.views.numbers import counted, duration
 from pinfold.cli.views.report.answer import answer
-from pinfold.cli.views.report.configurations import (
-    Configuration,
-    configurations,
-    counted,
-    duration,
-    range_of,
-)
+from pinfold.cli.views.report.configurations import Configuration, configurations, range_of
 from pinfold.cli.views.report.decisions import caveats, experiment, worst_decisions
 from pinfold.cli.views.report.nodes_needed import nodes_needed
 from pinfold.cli.views.report.places import places
