@@ -16,7 +16,7 @@ class RunEvent(NamedTuple):
     Attributes:
         configuration: of the run.
         seed: of the run.
-        at: seconds from the first arrival.
+        at_seconds: from the first arrival.
         event: ``placed``, ``refused`` (by a node, or by the scheduler), ``rejected`` (given up
             after its last attempt), ``ended``, or ``moved`` to other CPUs.
         pod: its number, by arrival, from 0.
@@ -30,7 +30,7 @@ class RunEvent(NamedTuple):
 
     configuration: str
     seed: int
-    at: float
+    at_seconds: float
     event: Literal["placed", "refused", "rejected", "ended", "moved"]
     pod: int
     attempt: int | None

@@ -73,7 +73,7 @@ def _typed(line: list[Any]) -> RunEvent:
     one = RunEvent(*line)
     return one._replace(
         seed=int(one.seed),
-        at=float(one.at),
+        at_seconds=float(one.at_seconds),
         pod=int(one.pod),
         attempt=int(one.attempt) if one.attempt else None,
         node=one.node or None,
@@ -96,7 +96,7 @@ def test_what_there_is_none_of_is_none_for_every_reader(tmp_path: Path, form: st
     assert list(frame.columns) == columns.columns == list(RunEvent._fields)
     assert frame["node"].isna().tolist() == columns["node"].is_null().to_list() == [True, False]
     assert frame["attempt"].isna().tolist() == [False, True]
-    assert columns["at"].to_list() == frame["at"].tolist() == [0.1, 0.2]
+    assert columns["at_seconds"].to_list() == frame["at_seconds"].tolist() == [0.1, 0.2]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -39,6 +39,9 @@ def test_what_is_wrong_is_told_as_by_the_command(tmp_path: Path) -> None:
 
 def test_a_row_for_each_run(small: Simulation) -> None:
     rows = runs_table(small)
+    for row, one in zip(rows, small.runs, strict=True):
+        assert (row["until_seconds"], row["counted_from_seconds"]) == (one.until, one.counted_from)
+        assert row["moves_memory_bytes"] == one.moves.memory_bytes
     assert [(row["configuration"], row["seed"]) for row in rows] == [
         (name, seed) for name in small.configurations for seed in (1, 2)
     ]

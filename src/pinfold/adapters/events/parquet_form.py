@@ -12,7 +12,7 @@ from pinfold.ports.events import RunEvent
 
 _TYPES: Final = {
     "seed": pa.int64(),
-    "at": pa.float64(),
+    "at_seconds": pa.float64(),
     "pod": pa.int64(),
     "attempt": pa.int32(),
     "cpus": pa.float64(),

@@ -20,7 +20,8 @@ def runs_table(simulation: Simulation) -> list[dict[str, Value]]:
 
     ``nodes`` is the size of the fleet; ``placed_first`` and ``placed_later`` are the pods that were
     let in at their first attempt, and later; ``beyond_...`` the containers that are on more groups
-    of the kind than they need; ``moves_...`` what was moved.
+    of the kind than they need; ``moves_...`` what was moved.  Times are in seconds, memory is in
+    bytes, and the names say so; CPUs are means over time.
     """
     return [_run(run) for run in simulation.runs]
 
@@ -69,8 +70,8 @@ def _run(run: Run) -> dict[str, Value]:
         "seed": run.seed,
         "nodes": sum(run.nodes.values()),
         "complete": run.complete,
-        "until": run.until,
-        "counted_from": run.counted_from,
+        "until_seconds": run.until,
+        "counted_from_seconds": run.counted_from,
         "arrived": fates.arrived,
         "running": fates.running,
         "ended": fates.ended,

@@ -62,7 +62,7 @@ def test_the_file_of_a_tiny_run(tmp_path: Path) -> None:
             simulate(TINY, [Recording(TINY, writer)])
         file.put_together()
     assert path.read_text() == (
-        "configuration,seed,at,event,pod,attempt,node,cpus,qos,given,reason\n"
+        "configuration,seed,at_seconds,event,pod,attempt,node,cpus,qos,given,reason\n"
         "tiny,3,0.0,placed,0,1,node-0,2.0,Guaranteed,1-2,\n"
         "tiny,3,1.0,refused,1,1,,2.0,Guaranteed,,Unschedulable\n"
         "tiny,3,1.25,placed,2,1,node-0,0.5,Burstable,,\n"
@@ -116,7 +116,7 @@ def test_every_event_has_its_row(spec: RunSpec) -> None:
     except NodeError:
         assume(False)  # noqa: FBT003 - hypothesis' own signature
     witness.engine.go()
-    seen = [(one.at, one.event, one.pod) for one in kept.rows if one.event != "moved"]
+    seen = [(one.at_seconds, one.event, one.pod) for one in kept.rows if one.event != "moved"]
     assert seen == [tuple(one[:3]) for one in witness.story if one[1] != "moved"]
     for one in kept.rows:
         assert (one.configuration, one.seed) == (spec.configuration, spec.seed)
