@@ -92,14 +92,14 @@ def check(planner: Planner, state: NodeState) -> None:
     ledger = state.ledger
     assert ledger.violations() == []
     running = [cpus for uid in ledger.assignments for cpus in ledger.used_by(uid).values()]
-    everywhere = CPUSet.union(running) | ledger.default
+    everywhere = CPUSet.union_of(running) | ledger.default
     for uid, containers in ledger.idle.items():
         for name, idle in containers.items():
             used = ledger.cpus_of(uid, name)
             assert used is not None
             cores = [core for core in planner.machine.cores if core & used]
             assert len(cores) == len(used)
-            assert CPUSet.union(cores) - used == idle
+            assert CPUSet.union_of(cores) - used == idle
             assert idle.isdisjoint(everywhere)
     assert ledger.idle_siblings.isdisjoint(everywhere)
     assert ledger.idle_siblings | everywhere == ledger.limits.pool

@@ -64,7 +64,7 @@ def test_a_bubble_holds_on_the_running_kernel(node: AgentProcess) -> None:
     own = ("1",) if budget > 1 else ()
     node.apply(whole(budget, *own))
     there = masks(node)
-    bubble = CPUSet.union(there.values())
+    bubble = CPUSet.union_of(there.values())
     assert len(bubble) == budget
     assert there["shared"] == there["beside"]
     assert len(there["shared"]) == budget - len(own)
@@ -96,7 +96,7 @@ def test_it_is_told_of_in_text_and_in_documents(node: AgentProcess) -> None:
     own = ("1",) if budget > 1 else ()
     node.apply(whole(budget, *own))
     there = masks(node)
-    bubble, pool = CPUSet.union(there.values()), there["shared"]
+    bubble, pool = CPUSet.union_of(there.values()), there["shared"]
     cpus = f"{budget} CPU{'s' * (budget > 1)}"
 
     status = node.run("status").stdout

@@ -130,6 +130,10 @@ def test_what_is_there_is_a_file_and_it_is_said() -> None:
     assert result.stderr == "note: pod/odd is there as a file or folder: taken as that\n"
 
 
+def test_an_agent_is_asked_for_pods() -> None:
+    assert "an agent has pods and no workloads" in explain("deployment/web").stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -138,7 +142,7 @@ def test_what_is_there_is_a_file_and_it_is_said() -> None:
         (["web.yaml", "pod/odd", "-n", "other"], "no pod 'other/odd'"),
         (["web.yaml", "pod/"], "names no pod"),
         (["pods/none.yaml"], "pods/none.yaml: no such file or folder"),
-        (["deployment/web"], "an agent has pods and no workloads"),
+        (["deployment/web"], "--machine is for MANIFEST...; the agent knows its own node"),
         ([], "say which pods"),
     ],
 )

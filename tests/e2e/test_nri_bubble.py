@@ -120,7 +120,7 @@ def test_a_pod_has_its_cpus_as_a_whole_from_its_first_container_on(scene: Scene)
     beside = kubelet.run(pod, "beside", budget)
     owners = [kubelet.run(pod, "own", own)] if own else []
     shared = kubelet.run(pod, "shared", budget)
-    theirs = CPUSet.union(map(scene.cpus, owners))
+    theirs = CPUSet.union_of(map(scene.cpus, owners))
     assert len(theirs) == own
     assert scene.cpus(shared) == scene.cpus(beside) == bubble - theirs
     assert [kubelet.quota(one) for one in owners] == [-1] * own

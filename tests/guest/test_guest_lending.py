@@ -181,7 +181,7 @@ def test_no_sibling_of_another_owners_cpu_is_lent(world: World) -> None:
     run(world, pod("filler", CALM, 1))
     own = run(world, lender("owner", CALM, 3))
     others = run(world, lender("other", "while :; do :; done", 1))
-    whole = CPUSet.union(one for one in CORES if one <= own)
+    whole = CPUSet.union_of(one for one in CORES if one <= own)
     assert len(whole) == 2
     # They have a core together.
     assert core(min(others)) <= own | others

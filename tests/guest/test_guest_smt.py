@@ -45,7 +45,7 @@ def run(node: AgentProcess, name: str, cpus: str = "", said: str = "") -> CPUSet
 
 def siblings(cpus: CPUSet) -> CPUSet:
     """The other threads of the cores of some CPUs, as the kernel has them."""
-    return CPUSet.union(core for core in CORES if core & cpus) - cpus
+    return CPUSet.union_of(core for core in CORES if core & cpus) - cpus
 
 
 def test_siblings_are_idle_until_their_container_ends(node: AgentProcess) -> None:

@@ -121,7 +121,7 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
         await node.manager.rebalancing.rebalance()
     elif kind == "lend":
         view = node.books.view
-        allowed = CPUSet.union(view.state.ledger.cpus_of_pod(uid) for uid in LENDERS)
+        allowed = CPUSet.union_of(view.state.ledger.cpus_of_pod(uid) for uid in LENDERS)
         await node.books.lend((allowed & view.lendable) - view.lent)
     elif kind == "give back":
         await node.books.give_back(CPUSet([what]))
@@ -224,7 +224,7 @@ class Whole(MortalHarness):
                 # Whatever happens to others, to CPUs and to agents: it stays as it was given.
                 assert self.bubbles.setdefault((uid, record.admitted_at), whole) == whole
                 assert record.bubble.isdisjoint(view.lent)
-        assert view.lent <= CPUSet.union(ledger.cpus_of_pod(uid) for uid in LENDERS)
+        assert view.lent <= CPUSet.union_of(ledger.cpus_of_pod(uid) for uid in LENDERS)
         idle = ledger.idle_siblings
         for pid, key in self.cgroups.processes.items():
             if key is not None:

@@ -55,7 +55,7 @@ def check(node: Harness) -> None:
             assert used is not None
             cores = [m for m in node.view.topology.cores.values() if m & used.mask]
             assert len(cores) == len(used)
-            assert idle | used == CPUSet.union(map(CPUSet.from_mask, cores))
+            assert idle | used == CPUSet.union_of(map(CPUSet.from_mask, cores))
     recorded = {uid: dict(pod.idle) for uid, pod in node.store.pods.items() if pod.idle}
     assert recorded == {uid: dict(one) for uid, one in ledger.idle.items()}
     assert (node.cgroups.shared or CPUSet()).isdisjoint(ledger.exclusive)

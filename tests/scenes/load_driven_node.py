@@ -79,7 +79,7 @@ class SimulatedNode:
     @property
     def pool(self) -> CPUSet:
         """The CPUs that nobody owns."""
-        return self.cpus - CPUSet.union(self.own.values())
+        return self.cpus - CPUSet.union_of(self.own.values())
 
     def run(self, seconds: int) -> None:
         """So many looks, one a second; what is wished is carried out at once."""

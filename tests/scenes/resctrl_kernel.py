@@ -82,7 +82,7 @@ class ResctrlKernel:
     ) -> None:
         self.resources = {resource.name: resource for resource in resources}
         self.domains = domains
-        self.online = CPUSet.union(domains.values())
+        self.online = CPUSet.union_of(domains.values())
         self.monitors = monitors
         self.status = "ok\n"
         full = {r.name: dict.fromkeys(domains, r.most) for r in resources}

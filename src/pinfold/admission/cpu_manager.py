@@ -167,7 +167,7 @@ class CPUManager:
                 f"the kubelet would hand out CPUs {allocation.not_free}, which are not free",
             )
         if is_new and shown.siblings is not None:
-            idle = CPUSet.union(CPUSet.from_mask(shown.siblings[cpu]) for cpu in allocation.cpus)
+            idle = CPUSet.union_of(CPUSet.from_mask(shown.siblings[cpu]) for cpu in allocation.cpus)
             draft.idle[name] = idle.mask
             allocation = replace(allocation, idle=idle)
         claim, is_passed_on = allocation.claim.mask, bool(allocation.cpus.mask & view.reusable)

@@ -37,8 +37,8 @@ class LoadDrivenPod(Struct, frozen=True):
         """As many CPUs as it is charged, wherever they are; fewer where fewer are free."""
         held = ledger.assignments.get(self.pod.uid, {})
         ended = {one.name for one in self.pod.init_containers if not one.is_sidecar}
-        reused = CPUSet.union(cpus for other, cpus in held.items() if other in ended)
-        reused -= CPUSet.union(cpus for other, cpus in held.items() if other not in ended)
+        reused = CPUSet.union_of(cpus for other, cpus in held.items() if other in ended)
+        reused -= CPUSet.union_of(cpus for other, cpus in held.items() if other not in ended)
         count = self.counts().get(name, 0)
         mask = lowest_bits(reused.mask, count)
         return CPUSet.from_mask(mask | lowest_bits(free.mask, count - mask.bit_count()))

@@ -116,7 +116,7 @@ def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding
             for sibling in snapshot.siblings.get(cpu, CPUSet())
             if sibling in snapshot.online and sibling not in own
         )
-        busy = CPUSet.union(cpus for pod, cpus in used.items() if pod != owner.pod) | others
+        busy = CPUSet.union_of(cpus for pod, cpus in used.items() if pod != owner.pod) | others
         shared = siblings & busy
         if shared:
             nobodys = shared - others
@@ -134,8 +134,8 @@ def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding
 
 def _same_pod(record: AuditRecord, owner: Owner) -> tuple[CPUSet, CPUSet]:
     """The CPUs of an owner's pod, and those of all other pods."""
-    own = CPUSet.union(other.cpus for other in record.owners if other.pod == owner.pod)
-    return own, CPUSet.union(other.cpus for other in record.owners if other.pod != owner.pod)
+    own = CPUSet.union_of(other.cpus for other in record.owners if other.pod == owner.pod)
+    return own, CPUSet.union_of(other.cpus for other in record.owners if other.pod != owner.pod)
 
 
 def _online_file(cpu: int) -> str:
@@ -161,7 +161,7 @@ def _interrupts(
             continue
         is_delivered = kind is IRQ_DELIVERED
         reached = ((irq.effective if is_delivered else None) or irq.affinity for irq in irqs)
-        cpus = CPUSet.union(reached) & exclusive
+        cpus = CPUSet.union_of(reached) & exclusive
         verb = "is delivered to" if is_delivered else "may be delivered to"
         if len(irqs) > 1:
             verb = verb.replace("is ", "are ")

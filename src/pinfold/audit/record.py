@@ -173,12 +173,12 @@ class AuditRecord(Struct, frozen=True):
     @property
     def lent(self) -> CPUSet:
         """Every CPU that is lent."""
-        return CPUSet.union(owner.lent for owner in self.owners)
+        return CPUSet.union_of(owner.lent for owner in self.owners)
 
     @property
     def exclusive(self) -> CPUSet:
         """Every CPU that somebody owns."""
-        return CPUSet.union(owner.cpus for owner in self.owners)
+        return CPUSet.union_of(owner.cpus for owner in self.owners)
 
     def owners_of(self, cpus: CPUSet) -> tuple[str, ...]:
         """Those who own some of these CPUs, as they are told of."""

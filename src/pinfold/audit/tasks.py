@@ -157,7 +157,7 @@ class _Tasks:
             yield self._sandboxes(sandboxes)
 
     def _sandboxes(self, found: Mapping[str, list[Task]]) -> Finding:
-        cpus = CPUSet.union(
+        cpus = CPUSet.union_of(
             task.allowed & self._exclusive for tasks in found.values() for task in tasks
         )
         names = [place_title(self._record, path) for path in found]
@@ -195,7 +195,7 @@ class _Tasks:
         self, path: str, found: list[tuple[Task, CPUSet]], entered: KnownContainer | None
     ) -> Finding:
         ran = [task for task, overlap in found if task.last_cpu in overlap]
-        cpus = CPUSet.union(overlap for _, overlap in found)
+        cpus = CPUSet.union_of(overlap for _, overlap in found)
         processes = len({task.pid for task, _ in found})
         seen = f"{len(ran)} ran there last" if ran else "none has been seen there"
         shown = [*ran, *(task for task, _ in found if task not in ran[:5])] if ran else None
@@ -246,7 +246,7 @@ class _Tasks:
         return tuple(affinity_commands(moved, self._snapshot.tasks))
 
     def _kernel(self, tasks: list[Task]) -> Finding:
-        cpus = CPUSet.union(task.allowed & self._exclusive for task in tasks)
+        cpus = CPUSet.union_of(task.allowed & self._exclusive for task in tasks)
         ran = [task for task in tasks if task.last_cpu in self._exclusive]
         moved = ((task, task.allowed & self._rest or self._rest) for task in tasks)
         return Finding(
@@ -272,9 +272,10 @@ class _Tasks:
             OWNER_OUTSIDE,
             f"{owner}: {_count(len(tasks), 'thread')} of it may run outside of its CPUs "
             f"{owner.expected}, on "
-            f"{CPUSet.union(task.allowed for task, _ in tasks) - owner.usable}",
+            f"{CPUSet.union_of(task.allowed for task, _ in tasks) - owner.usable}",
             next((task.cgroup for task, _ in tasks), owner.cgroups[0]),
-            CPUSet.union(task.allowed for task, _ in tasks) & self._snapshot.online - owner.usable,
+            CPUSet.union_of(task.allowed for task, _ in tasks)
+            & self._snapshot.online - owner.usable,
             tuple(fix),
             owners=(str(owner),),
             examples=first_few([_name(task) for task, _ in tasks]),

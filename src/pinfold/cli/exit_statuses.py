@@ -41,7 +41,7 @@ UNREAD: Final = ExitStatus(141, "whoever read standard output has had enough")
 TERMINATED: Final = ExitStatus(143, "ended by SIGTERM")
 
 GENERAL: Final = (ANSWERED, REFUSED, USAGE, INTERRUPTED, UNREAD, TERMINATED)
-"""What every command may end with; the rows below say what 0, 1 and 2 mean of one command."""
+"""What every command may end with; the rows below say what a status means of one command."""
 
 REJECTION_TOLD: Final = ExitStatus(
     0, "answered; that pods are rejected is an answer, too", ("plan", "explain", "simulate")
@@ -124,7 +124,7 @@ GIVEN_UP: Final = ExitStatus(1, "a class is not viable on a node, or not there",
 COMING: Final = ExitStatus(3, "some are coming, and the rest are ready", ("readiness",))
 NO_RUN: Final = ExitStatus(1, "a run came to no result", ("simulate",))
 CUT_SHORT: Final = ExitStatus(
-    130, "interrupted by SIGINT, and what there is was printed; 143 by SIGTERM", ("simulate",)
+    130, "interrupted by SIGINT (143: SIGTERM), and what there is was printed", ("simulate",)
 )
 EXISTS: Final = ExitStatus(1, "FILE exists, and there is no --force", ("capture",))
 NO_PAGES: Final = ExitStatus(
@@ -177,11 +177,8 @@ def statuses_of(command: str) -> tuple[ExitStatus, ...]:
     """The rows of a command (``state check``), by their status; of the general ones 0, 1 and 2."""
     own = [row for row in OF_COMMANDS if command in row.commands]
     taken = {row.status for row in own}
-    general = [row for row in (ANSWERED, REFUSED, USAGE) if row.status not in taken]
-    if USAGE not in general:
-        general.append(USAGE)
-    if OWN_STATUS in own:
-        general.remove(ANSWERED)
+    replaced = {*taken, ANSWERED.status} if OWN_STATUS in own else taken
+    general = [USAGE, *(row for row in (ANSWERED, REFUSED) if row.status not in replaced)]
     return tuple(sorted([*own, *general], key=lambda row: -1 if row.status is None else row.code))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import click
+from click.core import ParameterSource
 
 from pinfold.cli.output import F, InputError, machine_option
 from pinfold.config.settings import SETTINGS
@@ -89,3 +90,18 @@ def node_options(command: F) -> F:
         help="A KubeletConfiguration file; the flags below win over it.",
     )(command)
     return machine_option(node_option(kubelet_version_option(command)))
+
+
+def refuse_without_manifests(names: Iterable[str]) -> None:
+    """See that none of these parameters is given where an agent is asked.
+
+    Raises:
+        click.UsageError: one is; the agent knows its own node.
+    """
+    context = click.get_current_context()
+    options = {one.name: one.opts[-1] for one in context.command.params}
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{options[name]} is for MANIFEST...; the agent knows its own node"
+            )

@@ -140,7 +140,9 @@ class View(Struct, frozen=True, dict=True):
             for mount in pod.workload.processes[container.name].volume_mounts:
                 if mount.is_in_memory:
                     found.setdefault(mount.volume, []).append(mems)
-        return {name: CPUSet.union(sets) if all(sets) else CPUSet() for name, sets in found.items()}
+        return {
+            name: CPUSet.union_of(sets) if all(sets) else CPUSet() for name, sets in found.items()
+        }
 
     @cached_property
     def _places(self) -> dict[tuple[str, str], tuple[AdmittedPod, Container, Whereabouts]]:
@@ -191,7 +193,7 @@ class View(Struct, frozen=True, dict=True):
             and Owner(pod.uid, container.name) not in moving
             if (own := ledger.cpus_of(pod.uid, container.name)) and own & cpus
         )
-        return (CPUSet.union(found) & cpus) - self.state.offline
+        return (CPUSet.union_of(found) & cpus) - self.state.offline
 
     def whole_cores(self, cpus: CPUSet) -> CPUSet:
         """These CPUs with all threads of their cores, where the policy knows of cores."""

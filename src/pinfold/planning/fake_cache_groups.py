@@ -24,7 +24,7 @@ class FakeCacheGroups:
             for cache in offer.caches
             for line in cache.lines
         }
-        taken = CPUSet.union(group.cpus for group in foreign)
+        taken = CPUSet.union_of(group.cpus for group in foreign)
         self.offer = offer
         self.now = Now(Group(DEFAULT, online - taken, full), full, {}, foreign)
         self.done: list[Step] = []

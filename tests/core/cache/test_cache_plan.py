@@ -34,7 +34,7 @@ def fresh(offer: Offer, foreign: tuple[Group, ...] = ()) -> Now:
         for cache in offer.caches
         for line in cache.lines
     }
-    taken = CPUSet.union(group.cpus for group in foreign)
+    taken = CPUSet.union_of(group.cpus for group in foreign)
     return Now(Group(DEFAULT, CPUSet(range(CPUS)) - taken, schemata), schemata, {}, foreign)
 
 

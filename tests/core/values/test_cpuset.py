@@ -249,7 +249,7 @@ def test_ids_of_another_make_are_taken() -> None:
         (lambda: ANY(["1"]), "each CPU id must be a whole number, not '1'"),
         (lambda: ANY.from_mask("1"), "mask must be a whole number, not '1'"),
         (lambda: ANY.from_mask(TRUE), "mask must be a whole number, not True"),
-        (lambda: ANY.union([{1}]), "each of the sets must be a CPUSet, not {1}"),
+        (lambda: ANY.union_of([{1}]), "each of the sets must be a CPUSet, not {1}"),
         (lambda: ANY.parse(3), "text must be a list of CPUs such as '0-3,8', not 3"),
         (lambda: ANY.parse_hex(3), "text must be a mask such as 'ff' or '1,00000000', not 3"),
         (lambda: ANY().isdisjoint({1}), "other must be a CPUSet, not {1}"),

@@ -41,7 +41,7 @@ class LendingNode(Node, MortalHarness):
     async def lend(self) -> CPUSet:
         """Lend whatever may be lent of those who allow it; what is lent then."""
         view = self.books.view
-        allowed = CPUSet.union(view.state.ledger.cpus_of_pod(f"uid-{name}") for name in LENDERS)
+        allowed = CPUSet.union_of(view.state.ledger.cpus_of_pod(f"uid-{name}") for name in LENDERS)
         await self.books.lend(allowed & view.lendable - view.lent)
         return self.books.view.lent
 

@@ -403,7 +403,7 @@ async def life_and_death(config: Any, version: int, at: int, *, after: bool) -> 
     (bubble,) = node.books.view.state.ledger.bubbles.values()
     assert len(bubble) == 4
     there = [node.kernel()[f"app/{name}"] for name in ("c0", "p0")]
-    assert CPUSet.union(map(CPUSet.parse, there)) == bubble
+    assert CPUSet.union_of(map(CPUSet.parse, there)) == bubble
     await node.node.stop_pod(pod)
     ledger = node.books.view.state.ledger
     assert (ledger.bubbles, ledger.assignments) == ({}, {})

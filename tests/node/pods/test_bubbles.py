@@ -359,7 +359,7 @@ def test_a_bubble_that_does_not_fit_any_more_is_refused_or_decided_again() -> No
         bubble = node.books.view.state.ledger.bubbles["uid-app"]
         assert len(bubble) == 6
         assert 4 not in bubble
-        assert CPUSet.union(map(CPUSet.parse, node.cpus("app").values())) == bubble
+        assert CPUSet.union_of(map(CPUSet.parse, node.cpus("app").values())) == bubble
 
     run(work, machine=EIGHT_CORES, config=WHOLE)
 

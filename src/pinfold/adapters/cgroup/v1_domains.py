@@ -105,7 +105,7 @@ class DomainsV1:
         if self._settings is None or not self._rest.exists():
             return
         self._wished = {one: wish for one, wish in self._wished.items() if one.exists()}
-        own = CPUSet.union(read_cpus(folder / CPUS) for folder in self._wished)
+        own = CPUSet.union_of(read_cpus(folder / CPUS) for folder in self._wished)
         if rest := read_cpus(self._base / CPUS) - own:
             self._written.put(self._rest / CPUS, str(rest))
 

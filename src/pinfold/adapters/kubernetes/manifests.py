@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 from msgspec import Struct
@@ -348,7 +349,8 @@ def _left_out(kind: str, content: Mapping[str, Any]) -> str:
     if kind in _OF_CLASSES and _group(content) == "resource.k8s.io":
         return f"{kind}: a plan knows classes (pinfold convert --to classes)"
     if kind not in WORKLOADS and not (isinstance(spec, dict) and "template" in spec):
-        return f"{kind} has no pods"
+        meant = get_close_matches(kind, ("Pod", *WORKLOADS), 1, 0.8)
+        return f"{kind} has no pods{f' (did you mean {meant[0]}?)' if meant else ''}"
     return f"{kind} of {content.get('apiVersion')} is no kind whose pods are known"
 
 

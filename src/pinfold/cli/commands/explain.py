@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pinfold.cli.claim_options import claim_options
 from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
-from pinfold.cli.node_options import node_options
+from pinfold.cli.node_options import node_options, refuse_without_manifests
 from pinfold.cli.output import (
     InputError,
     color_option,
@@ -86,6 +86,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
             "say which pods: manifests, whose rejected pods are explained, or pod/NAME or "
             "NAMESPACE/NAME of an agent"
         )
+    refuse_without_manifests(node)
     _explain_recorded(names, socket, printed)
 
 

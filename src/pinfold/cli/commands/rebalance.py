@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pinfold.cli.client import Client, socket_option
-from pinfold.cli.node_options import node_options, resize_option
+from pinfold.cli.node_options import node_options, refuse_without_manifests, resize_option
 from pinfold.cli.output import (
     InputError,
     Refused,
@@ -61,10 +61,7 @@ def rebalance(  # noqa: PLR0913 - the options, one each
             raise click.UsageError("pods of manifests do not run: add --dry-run")
         view, document = _planned(manifests, resizes, node)
     else:
-        given = [name for name, value in {**node, "resize": resizes}.items() if value]
-        if given:
-            name = given[0].replace("_", "-")
-            raise click.UsageError(f"--{name} is for MANIFEST...; the agent knows its own node")
+        refuse_without_manifests((*node, "resizes"))
         view, document = _live(socket, dry_run=dry_run)
     if output == "json":
         print_json(document)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--cpus", metavar="N", help="CPUs: a whole number is exclusive, 500m a share.")
 @click.option("--memory", metavar="SIZE", help="Memory limit, such as 4Gi; without it no limit.")
 @click.option(

@@ -95,7 +95,7 @@ def bubble_lines(pod: PlacedPod) -> Iterator[str]:
 
 def idle_siblings(pods: Iterable[PlacedPod]) -> CPUSet:
     """The siblings that stay idle, so that somebody is alone on his cores."""
-    return CPUSet.union(
+    return CPUSet.union_of(
         CPUSet.parse(container.idle)
         for pod in pods
         for container in pod.containers

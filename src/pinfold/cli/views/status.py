@@ -108,7 +108,7 @@ def _version(agent: Agent) -> Iterator[str]:
 def _lent(status: Status) -> CPUSet:
     """The CPUs of owners on which others run, too."""
     containers = (container for pod in status.pods for container in pod.containers)
-    return CPUSet.union(CPUSet.parse(one.lent) for one in containers if one.lent)
+    return CPUSet.union_of(CPUSet.parse(one.lent) for one in containers if one.lent)
 
 
 def _live(pod: Pod, keys: set[str]) -> PodRow:

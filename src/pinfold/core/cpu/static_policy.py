@@ -292,7 +292,7 @@ class StaticPolicy(Struct, frozen=True):
             given.setdefault(name, _allocation(part, part, []))
         transaction.default &= ~bubble
         transaction.bubble, transaction.assigned = bubble, division.parts
-        not_free = CPUSet.union([a.not_free for a in given.values()])
+        not_free = CPUSet.union_of([a.not_free for a in given.values()])
         return PodAllocation(
             CPUSet.from_mask(bubble),
             CPUSet.from_mask(division.pool),

@@ -109,11 +109,11 @@ class Localities(Struct, frozen=True, dict=True):
     @property
     def online(self) -> CPUSet:
         """The online CPUs of all nodes."""
-        return CPUSet.union(self.nodes.values())
+        return CPUSet.union_of(self.nodes.values())
 
     def cpus_at(self, nodes: int) -> CPUSet:
         """The online CPUs of some nodes (a bitmask)."""
-        return CPUSet.union(cpus for node, cpus in self.nodes.items() if nodes >> node & 1)
+        return CPUSet.union_of(cpus for node, cpus in self.nodes.items() if nodes >> node & 1)
 
     def resolve(self, name: str) -> Locality:
         """Where a device is.
@@ -149,7 +149,7 @@ class Localities(Struct, frozen=True, dict=True):
             if place is not None:
                 nodes |= place[0]
                 cpus.append(place[1])
-        return Locality(asked, tuple(places), nodes, CPUSet.union(cpus))
+        return Locality(asked, tuple(places), nodes, CPUSet.union_of(cpus))
 
     def _find(self, name: str) -> tuple[PCIFunction, ...]:
         wanted = name.strip()

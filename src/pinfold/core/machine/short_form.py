@@ -238,6 +238,10 @@ class _Beside:
             raise MachineError(f"{where}: {_RESOURCE}; huge pages are +hp1Gi=64")
         here = self.devices.setdefault(name, [0] * self._nodes)
         for node, more in enumerate(spread(count, nodes, self._nodes)):
+            if here[node] and more:
+                raise MachineError(
+                    f"{where}: NUMA node {node} has devices of this resource already; add them up"
+                )
             here[node] += more
         if sum(map(sum, self.devices.values())) > MAX_DEVICES:
             raise MachineError(f"{where}: at most {MAX_DEVICES} devices are accepted in all")

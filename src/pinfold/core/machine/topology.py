@@ -204,7 +204,7 @@ class CPUTopology:
     def whole_cores(self, cpus: CPUSet) -> CPUSet:
         """These CPUs with all threads of their cores; those that it does not know as they are."""
         cores = {self.by_cpu[cpu].core for cpu in cpus if cpu in self.by_cpu}
-        return CPUSet.union(CPUSet.from_mask(self.cores[core]) for core in cores) | cpus
+        return CPUSet.union_of(CPUSet.from_mask(self.cores[core]) for core in cores) | cpus
 
     def _key(self) -> tuple[object, ...]:
         counts = (self.num_cpus, self.num_cores, self.num_sockets, self.num_uncore_caches)

@@ -48,7 +48,7 @@ def gather(
         need: how many CPUs the shared pool is to have there.
     """
     packages = topology.sockets
-    owned = CPUSet.union(
+    owned = CPUSet.union_of(
         cpus for containers in ledger.assignments.values() for cpus in containers.values()
     ).mask
     # On reserved CPUs the pool is only where it has no others.

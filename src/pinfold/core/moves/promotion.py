@@ -75,7 +75,7 @@ def demote(
     if delay:
         steps.append(Wait(owner, delay))
     # What others of its pod use, too, stays theirs.
-    others = CPUSet.union(
+    others = CPUSet.union_of(
         held
         for name, held in holdings.assignments[owner.pod_uid].items()
         if name != owner.container

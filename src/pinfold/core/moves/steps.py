@@ -38,7 +38,7 @@ class ShrinkPool(Struct, frozen=True):
     @property
     def cpus(self) -> CPUSet:
         """All that leaves the pool."""
-        return CPUSet.union(self.claims.values())
+        return CPUSet.union_of(self.claims.values())
 
 
 class Widen(Struct, frozen=True):
@@ -221,7 +221,7 @@ def stopped(plan: MovePlan, refused: int, written: int) -> MovePlan:
     start = replace(after(plan, written), placed=placed)
     steps += _leaving(plan.steps[refused:], state.placed)
     rest = replace(plan, start=start, steps=tuple(steps))
-    freed = CPUSet.union(start.claims.values()) - CPUSet.union(rest.end.placed.values())
+    freed = CPUSet.union_of(start.claims.values()) - CPUSet.union_of(rest.end.placed.values())
     return replace(rest, steps=(*steps, GiveBack(freed)))
 
 

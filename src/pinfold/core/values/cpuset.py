@@ -95,7 +95,7 @@ class CPUSet:
         return new
 
     @classmethod
-    def union(cls, sets: Iterable[CPUSet]) -> Self:
+    def union_of(cls, sets: Iterable[CPUSet]) -> Self:
         """All CPUs of many sets, which is quicker than one union after the other.
 
         Raises:

@@ -9,7 +9,8 @@ class PinfoldError(Exception):
     """Input that a public function cannot use, or that a kubelet would not; the message says why.
 
     Every error that a function of ``pinfold`` documents is one, and most are a ``ValueError``
-    too.  A value of a wrong type is a ``TypeError``, as everywhere in Python.
+    too.  As everywhere in Python a value of a wrong type is a ``TypeError``, and a number that a
+    constructor cannot use a plain ``ValueError``.
     """
 
 

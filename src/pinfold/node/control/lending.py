@@ -153,7 +153,7 @@ class Lender:
             return memory, ()
         held = self.held()
         keys = {owner: ContainerKey(*owner) for owner in held}
-        others = CPUSet.union(holding.own - holding.lent for holding in held.values())
+        others = CPUSet.union_of(holding.own - holding.lent for holding in held.values())
         try:
             at, used, idle = self._observation.now_used(list(keys.values()), others)
         except PortError as error:
@@ -164,5 +164,5 @@ class Lender:
         for proposal in returns:
             owner = next(one for one in held if held[one].lent == proposal.cpus)
             memory = self._controller.taken_back(memory, owner, proposal.why, at)
-        strangers = self._books.view.lent - CPUSet.union(one.lent for one in held.values())
+        strangers = self._books.view.lent - CPUSet.union_of(one.lent for one in held.values())
         return memory, (*returns, *((owner_gone(strangers),) if strangers else ()))

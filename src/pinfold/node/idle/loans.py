@@ -77,7 +77,7 @@ class Loans:
             if not view.settings.idle_side:
                 raise CgroupError("nothing is lent on this node: its configuration does not say so")
             busy = map(_owner, self._containers.seen.busy)
-            held = CPUSet.union(_claim(view, one) for one in busy)
+            held = CPUSet.union_of(_claim(view, one) for one in busy)
             if wrong := more - (view.lendable_of(more) - held):
                 raise CgroupError(
                     f"CPUs {wrong} cannot be lent: nobody owns them who has them for a while"
@@ -103,7 +103,7 @@ class Loans:
         before = self._books.view
         if not before.lent:
             return
-        kept = CPUSet.union(_claim(before, one) & _claim(now, one) for one in _owners(now))
+        kept = CPUSet.union_of(_claim(before, one) & _claim(now, one) for one in _owners(now))
         leaving = before.lent - (now.lendable & kept)
         if not leaving:
             return
@@ -142,6 +142,6 @@ def _claim(view: View, owner: Owner) -> CPUSet:
 
 def _taken(before: View, now: View) -> CPUSet:
     """The CPUs that somebody gets, or that are to move, when ``now`` holds."""
-    new = CPUSet.union(_claim(now, one) - _claim(before, one) for one in _owners(now))
+    new = CPUSet.union_of(_claim(now, one) - _claim(before, one) for one in _owners(now))
     moving = () if now.move is before.move else now.moving
-    return new | CPUSet.union(_claim(now, one) for one in moving)
+    return new | CPUSet.union_of(_claim(now, one) for one in moving)

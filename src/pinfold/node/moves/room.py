@@ -45,7 +45,7 @@ class MadeRoom:
 
     def of_others(self, pod_uid: str = "") -> CPUSet:
         """What is kept, but not for this pod."""
-        return CPUSet.union(room.cpus for uid, room in self._rooms.items() if uid != pod_uid)
+        return CPUSet.union_of(room.cpus for uid, room in self._rooms.items() if uid != pod_uid)
 
     def seen_by(self, state: NodeState, pod_uid: str) -> NodeState:
         """What there is for a pod: the room of others is theirs as if they were there."""

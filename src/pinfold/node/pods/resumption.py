@@ -100,7 +100,7 @@ async def _free(books: Books) -> CPUSet:
     """The CPUs of the pool without those that containers have to leave first."""
     observed, view = await books.containers.cgroups.observe(), books.view
     may_share = {(owner.pod_uid, owner.container) for owner in view.mixed}
-    owned = CPUSet.union(
+    owned = CPUSet.union_of(
         (one.configured or one.effective)
         - (observed.shared if (key.pod_uid, key.name) in may_share else CPUSet())
         for key, one in observed.containers.items()

@@ -50,8 +50,8 @@ def recorded_ledger(
     own = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
     assignments: dict[str, Mapping[str, CPUSet]] = {**own, **others}
     bubbles = {pod.uid: pod.bubble for pod, _ in pods if pod.bubble}
-    owned = CPUSet.union(cpus for sets in assignments.values() for cpus in sets.values())
-    owned |= CPUSet.union(bubbles.values())
+    owned = CPUSet.union_of(cpus for sets in assignments.values() for cpus in sets.values())
+    owned |= CPUSet.union_of(bubbles.values())
     new = (arrived & fresh.limits.pool) - record.node.machine - owned
     idle = {pod.uid: dict(pod.idle) for pod, _ in pods if pod.idle}
     default = record.node.default | new

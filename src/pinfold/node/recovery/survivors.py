@@ -164,7 +164,7 @@ def recall(
         others = CPUSet(cpu for other, cpus in taken.items() if other != uid for cpu in cpus)
         pod = _as_it_lives(pod, by_uid[uid], others)
         first[uid] = (pod, workload)
-        taken[uid] = CPUSet.union([*pod.assignments.values(), pod.bubble])
+        taken[uid] = CPUSet.union_of([*pod.assignments.values(), pod.bubble])
     names = {(pod.namespace, pod.name) for pod, _ in first.values()}
     rest = {uid: one for uid, one in active.items() if uid not in first}
     over = {uid for uid, (pod, _) in rest.items() if (pod.namespace, pod.name) in names}
@@ -247,7 +247,7 @@ def as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> PodR
                 baselines.pop(one.key.name, None)
     # Of a bubble nothing is ever moved: who is elsewhere was given other CPUs, and which of these
     # are no container's nobody knows.
-    bubble = pod.bubble if CPUSet.union(cpus.values()) <= pod.bubble else CPUSet()
+    bubble = pod.bubble if CPUSet.union_of(cpus.values()) <= pod.bubble else CPUSet()
     return replace(pod, assignments=cpus, idle=idle, baselines=baselines, bubble=bubble)
 
 

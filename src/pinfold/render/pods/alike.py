@@ -43,7 +43,7 @@ class ContainerEntry(Struct, frozen=True):
     @property
     def cpus(self) -> CPUSet:
         """The CPUs of all of them."""
-        return CPUSet.union(one.cpus for one in self.each)
+        return CPUSet.union_of(one.cpus for one in self.each)
 
     @property
     def count(self) -> str:
