@@ -312,7 +312,10 @@ def test_what_the_commands_are_refused_names_the_file_and_a_command(
     assert done.output.startswith(f"Error: {place}: pod/web: spec.containers")
     file.write_text("")
     done = CliRunner().invoke(main, ["apply", str(file), "--socket", str(api.path)])
-    assert (done.exit_code, done.output) == (2, f"Error: {file}: there is no pod in it\n")
+    assert (done.exit_code, done.output) == (
+        2,
+        f"Error: {file}: nothing in it; name a file with manifests\n",
+    )
     gone = CliRunner().invoke(main, ["delete", "nobody", "--socket", str(api.path)])
     assert "there is no pod default/nobody (pinfold status shows the pods)" in gone.output
     assert "/v1/" not in gone.output

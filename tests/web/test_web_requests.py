@@ -157,7 +157,7 @@ def test_a_parameter_that_is_wrong(api: Served, method: str, target: str) -> Non
 def test_an_unknown_path(api: Served, path: str) -> None:
     answer = api.ask("GET", path)
     assert (answer.status, answer.error["code"]) == (404, "NotFound")
-    assert "/openapi.json" in answer.error["remedy"]
+    assert "pinfold schema openapi" in answer.error["remedy"]
 
 
 @pytest.mark.parametrize(
