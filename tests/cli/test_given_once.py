@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -76,3 +77,23 @@ def test_help_is_still_asked_for_by_one_letter(words: list[str]) -> None:
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert "-h, --help" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["plan", "a" * 5000], ["explain", "a" * 5000], ["plan", "loop"]])
+def test_a_name_that_no_file_can_have_is_one_line(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    line = [sys.executable, "-m", "pinfold", *words]
+    done = subprocess.run(
+        line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_all_gates_of_a_maturity_are_a_gate() -> None:
+    result = CliRunner().invoke(
+        main, ["plan", "--machine", "1s4c2t", "--feature-gate", "AllAlpha=true", "nowhere.yaml"]
+    )
+    assert "unrecognized" not in result.stderr
+    assert "nowhere.yaml" in result.stderr

@@ -97,8 +97,6 @@ async def check_refusals(store: Store) -> None:
         ("another active pod", Batch(put=(pod("b", name="c"), pod("c")))),
         ("constraint", Batch(put=(pod("b", uid=""),))),
         ("constraint", Batch(put=(pod("b", assignments={"a": CPUSet()}),))),
-        ("65535", Batch(put=(pod("b", assignments={"a": CPUSet.from_mask(1 << 65536)}),))),
-        ("65535", Batch(put=(pod("b", bubble=CPUSet.from_mask(1 << 65536)),))),
         ("NUMA nodes", Batch(put=(pod("b", bubble_memory=(Block((), "memory", 1),)),))),
         ("bytes", Batch(put=(pod("b", bubble_memory=(Block((0,), "memory", 2**63),)),))),
         ("constraint", Batch(put=(pod("b", bubble_memory=(Block((0,), "", 1),)),))),

@@ -103,9 +103,10 @@ def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -
         # Those of a container in which this is run tell of that container.
         inherited = {name: value for name, value in os.environ.items() if name not in FACTS}
         env = {**inherited, **json.loads(text)}
+        # What a signal does here before the command is there is what it would do to that.
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_FORWARDED, signal.SIGCHLD})
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
         place = working_dir
         os.chdir(working_dir)
         place = command[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,11 @@ from click.shell_completion import CompletionItem
 from pinfold.cli import streams
 from pinfold.cli.exit_statuses import INTERRUPTED, epilog
 from pinfold.cli.given_once import check_given_once
+from pinfold.cli.output import InputError
 from pinfold.linux.endings import end_at_once, end_with_cleanup
+
+_NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+"""What is wrong with a name before there is a file: looking for it fails, whoever looks."""
 
 _MEANT: Final = {
     "--topology": "A machine is given with --machine.",
@@ -71,6 +76,10 @@ class Program(click.Group):
             if meant is None:
                 raise
             raise click.UsageError(f"{error.message} {meant}", error.ctx) from None
+        except OSError as error:
+            if error.filename is None or error.errno not in _NAMES:
+                raise
+            raise InputError(f"{error.filename!s:.80}: {error.strerror}") from None
         except click.BadParameter as error:
             plain = _plainly(error)
             if plain == error.message:

@@ -284,5 +284,7 @@ def _misspelt(name: str, version: KubeletVersion) -> str | None:
 
     names = [gate.name for gate in FEATURE_GATES if gate.at(version) is not None]
     known = {gate.lower(): gate for gate in (*names, ALL_ALPHA, ALL_BETA)}
+    if known.get(name.lower()) == name:
+        return None
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.95)
     return known[near[0]] if near else None
