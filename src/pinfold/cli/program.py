@@ -12,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from pinfold.cli import streams
+from pinfold.cli.command_line import check_command_line
 from pinfold.cli.exit_statuses import INTERRUPTED, epilog
-from pinfold.cli.given_once import check_given_once
 from pinfold.cli.output import InputError
 from pinfold.linux.endings import end_at_once, end_with_cleanup
 
@@ -124,7 +124,7 @@ class Program(click.Group):
             ) from None
         name, command, rest = found
         if command is not None and not ctx.resilient_parsing:
-            check_given_once(ctx, command, name or "", rest)
+            check_command_line(ctx, command, name or "", rest)
         if self._has_signals:
             end_with_cleanup()
         return found

@@ -1,4 +1,4 @@
-"""No option that takes one value is given twice without a word, in any command."""
+"""What no command line may have: an option given twice, a file without a name."""
 
 from __future__ import annotations
 
@@ -97,3 +97,19 @@ def test_all_gates_of_a_maturity_are_a_gate() -> None:
     )
     assert "unrecognized" not in result.stderr
     assert "nowhere.yaml" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["plan", "--kubelet-config", "", "p.yaml"], "--kubelet-config"),
+        (["plan", "-f", ""], "-f"),
+        (["explain", "--devices=", "p.yaml"], "--devices"),
+        (["status", "--socket", ""], "--socket"),
+        (["plan", "--config-dir", "", "p.yaml"], "--config-dir"),
+    ],
+)
+def test_a_file_without_a_name_is_refused(words: list[str], option: str) -> None:
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{option}: an empty name is no file; leave it out" in result.stderr

@@ -1,16 +1,23 @@
-"""Options that take one value are given once: the last of several would win without a word."""
+"""What no command line may have, of whichever command: said before that begins."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
+_PLACES: Final = frozenset({"FILE", "FILE.html", "DIR", "PATH", "SRC"})
+"""What the values of an option are called that is a file or a folder."""
 
-def check_given_once(
+
+def check_command_line(
     above: click.Context, command: click.Command, name: str, args: Sequence[str]
 ) -> None:
-    """Refuse a command line of a command, or of one below it, with an option given twice.
+    """Refuse a command line of a command, or of one below it, that means nothing.
+
+    The last of several values of an option would win without a word; and a variable that a script
+    has not set would be a file without a name.
 
     Args:
         above: where it is called; a command keeps the help option of the first context it is in.
@@ -19,7 +26,7 @@ def check_given_once(
         args: the words after that.
 
     Raises:
-        click.UsageError: an option that takes one value is there twice.
+        click.UsageError: an option that takes one value is there twice, or a file has no name.
     """
     # What else is wrong is told when the command is called.
     context = click.Context(
@@ -29,9 +36,13 @@ def check_given_once(
         resilient_parsing=True,
         **command.context_settings,
     )
-    _, rest, order = command.make_parser(context).parse_args(list(args))
+    values, rest, order = command.make_parser(context).parse_args(list(args))
     seen: set[str | None] = set()
     for one in order:
+        if isinstance(one, click.Option) and one.metavar in _PLACES:
+            given = values.get(one.name or "")
+            if "" in (given if isinstance(given, list) else [given]):
+                raise click.UsageError(f"{one.opts[0]}: an empty name is no file; leave it out")
         if not isinstance(one, click.Option) or one.multiple or one.count or one.is_flag:
             continue
         if one.name in seen:
@@ -40,4 +51,4 @@ def check_given_once(
     if isinstance(command, click.Group) and rest:
         below = command.get_command(context, rest[0])
         if below is not None:
-            check_given_once(context, below, rest[0], rest[1:])
+            check_command_line(context, below, rest[0], rest[1:])
