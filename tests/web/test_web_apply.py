@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def test_what_runs_already_is_unchanged(api: Served) -> None:
     assert uid(api) == before
     told = json.loads(pinfold(api, "apply", "-", "-o", "json", given=web()).stdout)
     assert [pod["unchanged"] for pod in told["pods"]] == [True]
+
+
+def test_who_applies_at_the_same_time_is_told_the_same(api: Served) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        same = [*threads.map(lambda _: apply(api, web()), range(4))]
+        other = [*threads.map(lambda count: apply(api, web(count)), ["1", "1", "2", "3"])]
+    assert sorted(one.stdout for one in same)[1:] == ["pod/web unchanged\n"] * 3
+    assert {one.returncode for one in same} == {0}
+    assert [one.returncode for one in other] == [1, 1, 0, 1]
+    assert "pinfold resize pod/web" in other[0].stderr
 
 
 def test_where_only_cpus_differ_a_resize_is_named_and_does_it(api: Served) -> None:

@@ -18,7 +18,7 @@ from pinfold.core.moves.owners import MoveError
 from pinfold.documents.api import Exit, ObjectName, PodList, Resize, ResizeAnswer, Run
 from pinfold.documents.status import Status
 from pinfold.node.moves.moving import BusyError
-from pinfold.node.pod_table import UnknownPodError
+from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.caller import Caller
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.ports.records import HistoryEntry, ObjectKey, PodPhase
@@ -152,11 +152,19 @@ class Handlers:
         manifest = await json_object(request)
         caller = Caller()
         pods = self._pods()
-        if (known := pods.unchanged(manifest)) is not None:
+        known = pods.unchanged(manifest)
+        if known is None:
+            admission = pods.apply(manifest, source="api", caller=caller)
+            try:
+                record = await self._changes.run(admission, request=request, caller=caller)
+            except NameTakenError:
+                # By one that was applied at the same time, and may be the same.
+                known = pods.unchanged(manifest)
+                if known is None:
+                    raise
+        if known is not None:
             notes = pods.notes(manifest)
             return Document(self._documents.decided(known, notes, unchanged=True), 200)
-        admission = pods.apply(manifest, source="api", caller=caller)
-        record = await self._changes.run(admission, request=request, caller=caller)
         status = 200 if record.phase is PodPhase.REJECTED else 201
         return Document(self._documents.decided(record, pods.notes(manifest)), status)
 
