@@ -18,8 +18,8 @@ from pinfold.adapters.executors.local import local_pool
 from pinfold.adapters.executors.opening import Choice, open_pool
 from pinfold.adapters.executors.pool import ExecutorError
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
-from pinfold.planning.simulation.campaign.running import RunError
 from pinfold.planning.simulation.campaign.tally import Tally
+from pinfold.ports.arrivals import TraceError
 from tests.scenes.small_experiment import small_experiment
 
 pytestmark = [
@@ -60,7 +60,7 @@ def test_a_cluster_of_its_own_ends_with_the_pool() -> None:
 def test_a_run_that_fails_there_is_told_as_here(address: str, tmp_path: Path) -> None:
     (tmp_path / "pods.csv").write_text("at,lifetime,cpu,memory\n0,torn\n")
     loaded = small_experiment(tmp_path, arrivals={"csv": {"file": "pods.csv"}}, stop={})
-    with pytest.raises(RunError, match=r"pods\.csv: line 2"):  # noqa: SIM117 - the pool is left first
+    with pytest.raises(TraceError, match=r"pods\.csv: line 2"):  # noqa: SIM117 - the pool is left first
         with open_pool(Choice("dask", address=address), 4) as pool:
             run_experiment(loaded, pool)
 
