@@ -75,6 +75,14 @@ def test_every_command_says_so_before_it_answers(words: tuple[str, ...]) -> None
     assert not run(*words, *STATIC, "--node", "n1").stderr
 
 
+@pytest.mark.parametrize("words", [(), ("--pod", "a"), ("--pod", "a", "--pod", "other")])
+def test_explain_says_so_once(words: tuple[str, ...]) -> None:
+    result = run("explain", *STATIC, *words)
+    assert (result.stdout + result.stderr).count(MIXED) == 1
+    document = run("explain", *STATIC, *words, "-o", "json").stdout
+    assert (MIXED in document) == (len(words) != 2), "one explanation has no notes on reading"
+
+
 def test_a_node_has_its_own_pods_and_then_those_of_none() -> None:
     document = plan("--node", "n1")
     assert names(document) == ["a", "b", "new"]

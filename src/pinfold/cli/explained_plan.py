@@ -37,7 +37,7 @@ def explain_planned(
             print_json(document)
             return
         view = explain_view(document, policy, planner.view.topology)
-        view = replace(view, notes=(*view.notes, *request.notes))
+        view = replace(view, notes=(*view.notes, *request.notes_below))
         print_text(render_explain(view, style(printed.color), hints=printed.hints))
         return
     _several(request, names, policy, printed)
@@ -64,6 +64,7 @@ def _several(request: Request, names: tuple[PodsName, ...], policy: str, printed
     if printed.as_json:
         print_json(document)
         return
-    view, how = several_view(document, policy, request.planner.view.topology), style(printed.color)
+    shown = replace(document, notes=request.notes_below)
+    view, how = several_view(shown, policy, request.planner.view.topology), style(printed.color)
     text = render_several(view, how, hints=printed.hints) if names else render_rejections(view, how)
     print_text(text)

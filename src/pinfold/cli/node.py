@@ -46,6 +46,13 @@ class Request(Struct, frozen=True):
     """With the version of the kubelet, where something tells it."""
     owners: Mapping[str, tuple[PodOwner, ...]] = {}
     """The workloads that a pod is of, by its uid."""
+    told_first: tuple[str, ...] = ()
+    """Those of the notes that are on standard error already."""
+
+    @property
+    def notes_below(self) -> tuple[str, ...]:
+        """The notes that a text still has to tell."""
+        return tuple(note for note in self.notes if note not in self.told_first)
 
     @property
     def title(self) -> str:
@@ -97,7 +104,7 @@ def load_request(
     notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, pods))
     if read.nodes:
         notes = (*notes, _left_out(read.nodes, config, node))
-    return Request(planner, pods, notes, source, told, read.owners)
+    return Request(planner, pods, notes, source, told, read.owners, said if node is None else ())
 
 
 def _left_out(nodes: Sequence[NodeObject], config: NodeConfig, node: NamedNode | None) -> str:
