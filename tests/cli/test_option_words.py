@@ -31,7 +31,6 @@ OTHERWISE = {
     "--config": {"agent"},
     "--manifests": {"agent"},
     "-w": {"status", "run"},
-    "-n": {"history"},
     "--namespace": {"quota serve", "classes serve"},
     "-f": {"logs"},
 }

@@ -96,3 +96,40 @@ def test_who_is_not_in_the_namespace_is_not_found(api: Served, command: tuple[st
     assert result.exit_code != 0
     assert "nobody/db" in result.stderr
     assert "nobody/db" not in ask(api, *command, "-n", "team").stderr
+
+
+def test_several_pods_of_an_agent_are_one_document(api: Served) -> None:
+    result = ask(api, "explain", "pod/db", "team/db", "-o", "json")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["admitted"], document["rejected"]) == (0, 2, 0)
+    assert [one["pods"] for one in document["explanations"]] == [["default/db"], ["team/db"]]
+    alone = json.loads(ask(api, "explain", "pod/db", "-o", "json").stdout)
+    assert document["explanations"][0]["explanation"] == alone
+
+
+def test_the_history_of_a_namespace_is_that_of_its_pods(api: Served) -> None:
+    def pods(*words: str) -> list[str]:
+        entries = json.loads(ask(api, "history", *words, "-o", "json").stdout)["entries"]
+        return [one["pod"] for one in entries]
+
+    assert set(pods("-n", "team")) == {"team/db"}
+    assert pods("-n", "nobody") == []
+    assert pods("-A") == pods() != pods("-n", "team")
+    assert set(pods("pod/db", "-n", "team")) == {"team/db"}
+    assert len(pods("-n", "team", "--limit", "1")) == 1
+
+
+def test_the_status_of_a_namespace_lists_its_pods(api: Served) -> None:
+    def namespaces(*words: str) -> list[str]:
+        pods = json.loads(ask(api, "status", *words, "-o", "json").stdout)["pods"]
+        return [one["namespace"] for one in pods]
+
+    assert namespaces("-n", "team") == ["team"]
+    assert namespaces("-A") == namespaces() == ["default", "team"]
+
+
+@pytest.mark.parametrize("command", [("status",), ("history",), ("explain", "pod/db")])
+def test_one_namespace_and_all_exclude_each_other(api: Served, command: tuple[str, ...]) -> None:
+    result = ask(api, *command, "-A", "-n", "team")
+    assert result.exit_code == 2
+    assert "exclude each other" in result.stderr

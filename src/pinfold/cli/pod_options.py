@@ -49,6 +49,12 @@ def manifest_arguments(
     return decorate
 
 
+def check_whose(namespace: str | None, *, all_namespaces: bool) -> None:
+    """Refuse two answers to whose pods are meant."""
+    if all_namespaces and namespace is not None:
+        raise click.UsageError("--namespace and --all-namespaces exclude each other")
+
+
 namespace_option = click.option(
     "-n",
     "--namespace",

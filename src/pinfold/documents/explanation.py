@@ -130,7 +130,7 @@ class Explanations(Document, frozen=True, kw_only=True):
     """The decisions about several pods: those asked for, or all that were rejected."""
 
     admitted: int
-    """How many of all pods run."""
+    """How many of all pods run; of an agent of those that were asked for."""
     rejected: int
     explanations: Sequence[AlikeExplained]
     notes: Sequence[str] = ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from pinfold.cli.claim_options import claim_options
@@ -21,11 +22,16 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
-from pinfold.cli.pod_options import manifest_arguments, namespace_option
+from pinfold.cli.pod_options import (
+    all_namespaces_option,
+    check_whose,
+    manifest_arguments,
+    namespace_option,
+)
 from pinfold.cli.terminal import style
 from pinfold.cli.views.explain import Printed, ended_since, explain_view
 from pinfold.core.pod.owner import KIND_OF, PodsName
-from pinfold.documents.explanation import Explanation
+from pinfold.documents.explanation import Explanation, Explanations
 from pinfold.documents.status import Pod
 from pinfold.render.explain_text import render_explain
 
@@ -39,6 +45,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
     "--pod", "pods", metavar="NAME", multiple=True, help="The pod: NAME or NAMESPACE/NAME."
 )
 @namespace_option
+@all_namespaces_option
 @click.option("--hints", is_flag=True, help="With the hints of every provider, and their merge.")
 @socket_option
 @node_options
@@ -54,6 +61,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     output: str,
     color: bool | None,  # noqa: FBT001 - click
     *,
+    all_namespaces: bool,
     hints: bool,
     **node: Any,  # noqa: ANN401 - the node options
 ) -> None:
@@ -67,6 +75,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     The pods before it are placed first. For a rejected pod the nearest changes that would admit
     it are named; each of them has been tried.
     """
+    check_whose(namespace, all_namespaces=all_namespaces)
     printed = Printed(output == "json", color, hints)
     files, words = _sorted(manifests)
     files = (*filenames, *files)
@@ -121,15 +130,23 @@ def _explain_recorded(names: tuple[PodsName, ...], socket: str, printed: Printed
             raise InputError(f"{name.text}: an agent has pods and no workloads; give manifests")
     told = [_recorded(client, name) for name in names]
     if printed.as_json:
-        if len(told) > 1:
-            raise click.UsageError("-o json tells of one pod of an agent; ask for each by itself")
-        print_json(told[0][0])
+        print_json(told[0][0] if len(told) == 1 else _several(told))
         return
     texts = [
         render_explain(explain_view(document), style(printed.color), hints=printed.hints)
         for _, document in told
     ]
     print_text("\n".join(texts))
+
+
+def _several(told: Sequence[tuple[dict[str, Any], Explanation]]) -> dict[str, Any]:
+    """The document of several pods, each as the agent tells it."""
+    admitted = sum(one.admitted for _, one in told)
+    form = Explanations(admitted=admitted, rejected=len(told) - admitted, explanations=())
+    each = [
+        {"pods": [f"{one.namespace}/{one.name}"], "explanation": as_told} for as_told, one in told
+    ]
+    return {**msgspec.to_builtins(form), "explanations": each}
 
 
 def _recorded(client: Client, name: PodsName) -> tuple[dict[str, Any], Explanation]:

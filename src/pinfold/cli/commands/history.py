@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import click
 
 from pinfold.cli.client import Client, socket_option
 from pinfold.cli.output import output_option, print_json, print_text
+from pinfold.cli.pod_options import all_namespaces_option, check_whose, namespace_option
 from pinfold.documents.api import History
 from pinfold.render.history_text import render_history
+
+_MOST: Final = 1000
+"""How many entries an agent tells at once."""
 
 
 @click.command()
@@ -16,28 +22,48 @@ from pinfold.render.history_text import render_history
     "--kind", "kinds", metavar="KIND", multiple=True, help="Only entries of this kind; repeatable."
 )
 @click.option(
-    "-n",
     "--limit",
-    type=click.IntRange(1, 1000),
+    type=click.IntRange(1, _MOST),
     default=100,
     show_default=True,
     metavar="N",
     help="Only the newest N.",
 )
+@namespace_option
+@all_namespaces_option
 @socket_option
 @output_option("text", "json")
-def history(
-    pod: str | None, kinds: tuple[str, ...], limit: int, *, socket: str, output: str
+def history(  # noqa: PLR0913 - the options, one each
+    pod: str | None,
+    kinds: tuple[str, ...],
+    limit: int,
+    *,
+    namespace: str | None,
+    all_namespaces: bool,
+    socket: str,
+    output: str,
 ) -> None:
     """Print what the agent has decided, moved, lent and repaired; the newest last.
 
-    Of one pod, pod/NAME or NAMESPACE/NAME or its uid, or of the whole node.  The kinds are in the
-    reference of the API.  JSON has the documents of the entries, the newest first.
+    Of one pod, pod/NAME or NAMESPACE/NAME or its uid, of the pods of a namespace, or of the whole
+    node.  The kinds are in the reference of the API.  JSON has the documents of the entries, the
+    newest first.
     """
+    check_whose(namespace, all_namespaces=all_namespaces)
     name = None if pod is None else pod.removeprefix("pod/").removeprefix("pods/")
-    query = {"pod": name, "kind": ",".join(kinds) or None, "limit": limit}
+    if name is not None and namespace is not None and "/" not in name:
+        name = f"{namespace}/{name}"
+    # An agent knows no namespaces here: of all that it tells, those are taken.
+    within = namespace if pod is None else None
+    query = {
+        "pod": name,
+        "kind": ",".join(kinds) or None,
+        "limit": limit if within is None else _MOST,
+    }
     client = Client(socket, timeout=30.0)
     told = client.get("/v1/history", **query)
+    if within is not None:
+        told = _of_namespace(client, told, within, limit)
     if output == "json":
         print_json(told)
         return
@@ -46,3 +72,16 @@ def history(
         print_text(render_history(entries))
     else:
         click.echo("nothing has happened that is asked for", err=True)
+
+
+def _of_namespace(
+    client: Client, told: dict[str, Any], namespace: str, limit: int
+) -> dict[str, Any]:
+    """The newest entries that are about pods of a namespace, as the agent tells them."""
+    entries = client.understood(told, History).entries
+    of_it = [
+        as_told
+        for as_told, one in zip(told["entries"], entries, strict=True)
+        if one.pod is not None and one.pod.startswith(f"{namespace}/")
+    ]
+    return {**told, "entries": of_it[:limit]}

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.cli.client import Client, socket_option
 from pinfold.cli.output import color_option, each_pod_option, output_option, print_json, print_text
+from pinfold.cli.pod_options import all_namespaces_option, check_whose, namespace_option
 from pinfold.cli.terminal import style
 from pinfold.cli.views.status import status_view
 from pinfold.documents.node import Node
@@ -25,6 +26,8 @@ from pinfold.render.text import render_plan
     is_flag=True,
     help="Say no more than whether the agent is at work, in one line.",
 )
+@namespace_option
+@all_namespaces_option
 @output_option("text", "json", "svg")
 @each_pod_option
 @color_option
@@ -33,11 +36,17 @@ def status(  # noqa: PLR0913 - the options, one each
     socket: str,
     watch: bool,
     ready: bool,
+    namespace: str | None,
+    all_namespaces: bool,
     output: str,
     each_pod: bool,
     color: bool | None,
 ) -> None:
-    """Show who owns which CPU, and how the pods are."""
+    """Show who owns which CPU, and how the pods are.
+
+    With --namespace the pods of that one are listed; the map has all of them.
+    """
+    check_whose(namespace, all_namespaces=all_namespaces)
     client = Client(socket, timeout=30.0)
     if ready:
         if watch:
@@ -46,10 +55,10 @@ def status(  # noqa: PLR0913 - the options, one each
         click.echo("ready")
         return
     if not watch:
-        _print(client, output, each_pod=each_pod, color=color)
+        _print(client, output, namespace, each_pod=each_pod, color=color)
         return
     while True:
-        text = _text(client, output, each_pod=each_pod, color=color)
+        text = _text(client, output, namespace, each_pod=each_pod, color=color)
         if sys.stdout.isatty():
             # Home, the new text with each line's rest cleared, then everything below cleared.
             text = "\033[H" + text.replace("\n", "\033[K\n") + "\033[J"
@@ -58,17 +67,34 @@ def status(  # noqa: PLR0913 - the options, one each
         time.sleep(1.0)
 
 
-def _print(client: Client, output: str, *, each_pod: bool, color: bool | None) -> None:
+def _print(
+    client: Client, output: str, namespace: str | None, *, each_pod: bool, color: bool | None
+) -> None:
     if output == "json":
-        print_json(client.get("/v1/status"))
+        told = client.get("/v1/status")
+        status = client.understood(told, Status)
+        pods = [
+            as_told
+            for as_told, pod in zip(told["pods"], status.pods, strict=True)
+            if namespace in (None, pod.namespace)
+        ]
+        print_json({**told, "pods": pods})
     else:
-        print_text(_text(client, output, each_pod=each_pod, color=color))
+        print_text(_text(client, output, namespace, each_pod=each_pod, color=color))
 
 
-def _text(client: Client, output: str, *, each_pod: bool, color: bool | None) -> str:
+def _text(
+    client: Client, output: str, namespace: str | None, *, each_pod: bool, color: bool | None
+) -> str:
     status = client.read("/v1/status", Status)
     view = status_view(status, client.get("/v1/machine"), client.read("/v1/node", Node))
-    view = replace(view, each=each_pod)
+    if view.pins:
+        rows = zip(view.pods, status.pods, strict=True)
+        view = replace(
+            view,
+            pods=tuple(row for row, pod in rows if namespace in (None, pod.namespace)),
+            each=each_pod,
+        )
     if output == "svg":
         from pinfold.render.svg import render_plan_svg  # noqa: PLC0415 - 0.5 ms
 
