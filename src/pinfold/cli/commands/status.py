@@ -72,11 +72,14 @@ def _print(
 ) -> None:
     if output == "json":
         told = client.get("/v1/status")
+        if namespace is None:
+            print_json(told)
+            return
         status = client.understood(told, Status)
         pods = [
             as_told
             for as_told, pod in zip(told["pods"], status.pods, strict=True)
-            if namespace in (None, pod.namespace)
+            if pod.namespace == namespace
         ]
         print_json({**told, "pods": pods})
     else:
