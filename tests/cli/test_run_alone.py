@@ -114,7 +114,7 @@ def test_others_make_room_and_come_back(tmp_path: Path) -> None:
 def test_status_of_what_cannot_be_executed(tmp_path: Path) -> None:
     assert run(tmp_path, "--", "no-such-command").returncode == 127
     assert run(tmp_path, "--", "/etc/hostname").returncode == 126
-    assert run(tmp_path, "--workdir", "/no/such", "--", "true").returncode == 127
+    assert run(tmp_path, "--workdir", "/no/such", "--", "true").returncode == 2
     killed = run(tmp_path, "--", "sh", "-c", "kill -9 $$")
     assert killed.returncode == 137
 

@@ -96,6 +96,8 @@ def run(  # noqa: PLR0913 - the options, one each
         raise InputError("--restart needs --detach: a command in the foreground runs once")
     if timeout is not None and not wait:
         raise InputError("--timeout needs --wait: without it nobody waits for CPUs")
+    if workdir is not None and not Path(workdir).is_dir():
+        raise InputError(f"--workdir {workdir}: no such folder")
     waiting = Waiting(wait=wait, timeout=timeout)
     wishes = Wishes(
         name=name or _name_of(command[0]),
