@@ -24,13 +24,9 @@ from pinfold.core.pod.manifest.validation import (
     requirement_problems,
 )
 from pinfold.core.pod.pod import is_hugepages
-from pinfold.core.pod.resource_names import (
-    is_extended,
-    is_native,
-    is_prefixed_native,
-    may_be_overcommitted,
-)
+from pinfold.core.pod.resource_names import may_be_overcommitted
 from pinfold.core.values.quantity import Quantity
+from pinfold.core.values.resource_names import is_extended, is_native, is_prefixed_native
 from tests.vectors import Case, Outcome
 
 Row = tuple[str, object, object]

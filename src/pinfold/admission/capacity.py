@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from pinfold.core.pod.pod import CPU, MEMORY, Pod, once_a_pod, pod_requests
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.core.values.resource_names import is_extended
 
 PODS: Final = "pods"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"

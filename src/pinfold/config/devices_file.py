@@ -17,10 +17,10 @@ from pinfold.config.values import ConfigError, show
 from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource
 from pinfold.core.machine.locality import Localities, LocalityError
 from pinfold.core.machine.machine import Machine
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.core.values.errors import wrong_type
 from pinfold.core.values.notes import Note, said_once
+from pinfold.core.values.resource_names import is_extended
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 from pinfold.formats.paths import StrPath, path_text
 from pinfold.state.cpu_manager_state import CheckpointError

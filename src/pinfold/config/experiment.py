@@ -15,8 +15,8 @@ from pinfold.config.values import ConfigError, show
 from pinfold.core.kubelet.versions import KubeletVersionError, named_version
 from pinfold.core.pod.api import PodError, quantity_from_api
 from pinfold.core.pod.pod import CPU
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.duration import LONG_UNITS
+from pinfold.core.values.resource_names import is_extended
 from pinfold.documents.simulation.experiment import Experiment, NodeKind, Spec, Sweep, Synthetic
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 

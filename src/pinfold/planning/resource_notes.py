@@ -9,8 +9,8 @@ from pinfold.core.classes.names import class_of, class_resource
 from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Pod
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.notes import Note, said_once
+from pinfold.core.values.resource_names import is_extended
 from pinfold.planning.planner import Planner
 
 

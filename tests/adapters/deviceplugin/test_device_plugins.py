@@ -21,7 +21,7 @@ from pinfold.core.devices.devices import (
     DeviceRunOptions,
     PreferenceQuestion,
 )
-from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.resource_names import is_extended
 from pinfold.ports.devices import DevicePluginError
 from pinfold.ports.devices import DevicePlugins as Port
 from tests.scenes.device_plugin_peer import (

@@ -24,9 +24,9 @@ from pinfold.core.pod.hugepages import (
 from pinfold.core.pod.manifest.validation import manifest_problems
 from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Container, Pod, PodResources
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.names import qualified_name_problems
 from pinfold.core.values.quantity import Quantity
+from pinfold.core.values.resource_names import is_extended
 from tests.roots import DATA, SHARED
 from tests.vectors.runner import discover_families, read_vector_file, replay_file
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.resource_names import is_extended
 from pinfold.linux.socket_places import LONGEST_PATH
 
 VERSION: Final = "v1beta1"

@@ -14,8 +14,8 @@ from msgspec import Struct
 from pinfold.adapters.traces.cells import MAX_NUMBER, CellError, rows, seconds, whole
 from pinfold.adapters.traces.files import damaged, shown
 from pinfold.core.pod.pod import QOSClass
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.quantity import Quantity, QuantityError
+from pinfold.core.values.resource_names import is_extended
 from pinfold.ports.arrivals import Arrival, PodSize, TraceError
 
 COLUMNS: Final = ("at", "lifetime", "cpu", "memory")

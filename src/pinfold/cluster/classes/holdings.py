@@ -19,7 +19,7 @@ from pinfold.cluster.hearing import Hearing
 from pinfold.core.classes.names import class_of
 from pinfold.core.pod.api import PodError, quantities_from_api
 from pinfold.core.pod.pod import Container, Pod, container_requests
-from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.resource_names import is_extended
 from pinfold.ports.kubernetes import PODS, Change, Kubernetes, Listed
 
 _ENDED = frozenset({"Succeeded", "Failed"})

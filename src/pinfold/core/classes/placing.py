@@ -18,8 +18,8 @@ from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import class_of
 from pinfold.core.classes.resource_class import ResourceClass, classes_of
 from pinfold.core.pod.pod import Container, Pod, container_requests
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.quantity import Quantity
+from pinfold.core.values.resource_names import is_extended
 
 MOST_SCORE: Final = 10
 _NONE: Final[frozenset[str]] = frozenset()

@@ -17,7 +17,7 @@ from pinfold.core.classes.compute_resource import RESOURCE_NAME
 from pinfold.core.classes.names import class_of
 from pinfold.core.classes.placing import Pool
 from pinfold.core.classes.resource_class import IN, ResourceClass
-from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.resource_names import is_extended
 
 REMEDY: Final = "pinfold convert writes the objects of Dynamic Resource Allocation for it"
 

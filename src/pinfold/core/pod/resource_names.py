@@ -9,15 +9,7 @@ from typing import Final
 
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.values.names import qualified_name_problems
-from pinfold.core.values.resource_names import is_extended, is_native, is_prefixed_native
-
-__all__ = [
-    "container_resource_problem",
-    "is_extended",
-    "is_native",
-    "is_prefixed_native",
-    "may_be_overcommitted",
-]
+from pinfold.core.values.resource_names import is_extended, is_native
 
 _STANDARD: Final = frozenset({CPU, MEMORY, "ephemeral-storage"})
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pinfold.core.pod.pod import CPU, HUGEPAGES_PREFIX, MEMORY, is_hugepages
-from pinfold.core.pod.resource_names import is_extended, is_native
+from pinfold.core.values.resource_names import is_extended, is_native
 
 EXCLUSIVE_CPUS: Final = "pinfold.dev/exclusive-cpus"
 """CPUs of one's own.

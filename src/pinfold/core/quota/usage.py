@@ -20,7 +20,6 @@ from pinfold.core.pod.pod import (
     pod_limits,
     pod_requests,
 )
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.quota.claims import NO_CLAIMS, Claims
 from pinfold.core.quota.counted_pod import CountedPod, RunningContainer
 from pinfold.core.quota.exclusive_cpus import exclusive_cpus
@@ -36,6 +35,7 @@ from pinfold.core.quota.names import (
 from pinfold.core.quota.quota import ResourceQuota
 from pinfold.core.quota.resource_list import maximum
 from pinfold.core.values.quantity import Quantity
+from pinfold.core.values.resource_names import is_extended
 
 _ONE: Final = Quantity(1)
 _PLAIN: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)

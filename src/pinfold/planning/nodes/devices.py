@@ -12,7 +12,7 @@ from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.devices.classes import DeviceClasses
 from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource
 from pinfold.core.machine.kubelet_view import KubeletView
-from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.resource_names import is_extended
 
 
 def node_devices(

@@ -17,8 +17,8 @@ from pinfold.core.kubelet.policy_options import FULL_PCPUS_ONLY
 from pinfold.core.pod.hugepages import page_size
 from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
 from pinfold.core.pod.pod_level import takes_part
-from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.quantity import Format, Quantity
+from pinfold.core.values.resource_names import is_extended
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies.pages import missing_size, more_pages
 from pinfold.planning.remedies.whole import is_valid, other_budgets

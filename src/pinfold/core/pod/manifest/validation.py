@@ -26,13 +26,10 @@ from pinfold.core.pod.pod import (
     is_hugepages,
     is_pod_level_resource,
 )
-from pinfold.core.pod.resource_names import (
-    container_resource_problem,
-    is_extended,
-    may_be_overcommitted,
-)
+from pinfold.core.pod.resource_names import container_resource_problem, may_be_overcommitted
 from pinfold.core.values.names import label_problems, subdomain_problems
 from pinfold.core.values.quantity import Quantity
+from pinfold.core.values.resource_names import is_extended
 
 _FORKS_VOLUME: Final = "hugePages"
 _SIZE: Final = re.compile(r"[0-9]{1,15}[KMG]i?")
