@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.config.file_text import UnreadableError, file_text
 from pinfold.config.values import ConfigError
 from pinfold.core.classes.api import (
     API_VERSION,
@@ -41,16 +41,9 @@ def load_classes(path: str | None) -> LoadedClasses:
     if path is None:
         return LoadedClasses()
     try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; is it of classes?")
-        documents = list(read_documents(raw.decode("utf-8-sig")))
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise ConfigError(f"resourceClasses: {path}: {problem}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text; is it a file of classes?") from None
+        documents = list(read_documents(file_text(path, MAX_BYTES, "a file of classes")))
+    except UnreadableError as error:
+        raise ConfigError(f"resourceClasses: {error}") from None
     except DocumentError as error:
         raise ConfigError(f"{path}: {error}") from None
     found: dict[tuple[str, str], ResourceClass | ComputeResource] = {}

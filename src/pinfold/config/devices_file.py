@@ -7,12 +7,12 @@ Either a file of ours, in YAML or JSON (docs/reference/devices-file.md), or a ku
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.config.file_text import decoded, file_bytes
 from pinfold.config.values import ConfigError, show
 from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource
 from pinfold.core.machine.locality import Localities, LocalityError
@@ -31,6 +31,7 @@ __all__ = ["ConfigError", "LoadedDevices", "load_devices"]
 KIND: Final = "Devices"
 VERSION: Final = 1
 MAX_BYTES: Final = 16 * 1024 * 1024
+_WHAT: Final = "a file of devices"
 MAX_DEVICES: Final = 100_000
 _HEADER: Final = f"it starts with kind: {KIND} and version: {VERSION}"
 _HEALTHY: Final = "Healthy"
@@ -56,12 +57,10 @@ def load_devices(path: StrPath, machine: Machine) -> LoadedDevices:
     path = path_text(path)
     if not isinstance(machine, Machine):
         raise wrong_type("machine", "a Machine, as open_machine gives", machine)
-    raw = _read(path)
+    raw = file_bytes(path, MAX_BYTES, _WHAT)
+    text = decoded(raw, path, _WHAT)
     try:
-        text = raw.decode("utf-8-sig")
         documents = [document.content for document in read_documents(text)]
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text; is it a file of devices?") from None
     except DocumentError as error:
         raise ConfigError(f"{path}: {error}") from None
     if len(documents) != 1 or not isinstance(documents[0], dict):
@@ -76,19 +75,6 @@ def load_devices(path: StrPath, machine: Machine) -> LoadedDevices:
         )
     except _PlaceError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-def _read(path: str) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
-        raise ConfigError(f"{path!r}: no name that a file can have") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; is it a file of devices?")
-    return raw
 
 
 def _of_checkpoint(raw: bytes) -> LoadedDevices:

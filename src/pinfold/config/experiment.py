@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import UNSET
 
+from pinfold.config.file_text import file_text
 from pinfold.config.records import FieldError, as_record, below
 from pinfold.config.sweep import no_such_field, written
 from pinfold.config.values import ConfigError, show
@@ -40,8 +40,9 @@ def read_experiment(path: str) -> Experiment:
         ConfigError: no such file, no experiment, or what no simulation can be made of; the message
             names the file, the field by its path, and the remedy.
     """
+    text = file_text(path, MAX_BYTES, f"an {KIND}")
     try:
-        content = _only_document(_read(path))
+        content = _only_document(text)
         experiment = as_record(content, Experiment)
         for wrong in _contradictions(experiment.spec):
             raise wrong
@@ -64,22 +65,6 @@ def kind_names(kinds: Sequence[NodeKind]) -> tuple[str, ...]:
         (f"node{'' if only else place}" if kind.name is UNSET else kind.name)
         for place, kind in enumerate(kinds, start=1)
     )
-
-
-def _read(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(error.strerror or str(error)) from None
-    except ValueError:
-        raise ConfigError("no name that a file can have") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"larger than {MAX_BYTES // 2**20} MiB; is it an {KIND}?")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"not UTF-8 text; is it an {KIND}?") from None
 
 
 def _only_document(text: str) -> Mapping[Any, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pinfold.config.file_text import UnreadableError, file_text
 from pinfold.config.settings import SETTINGS
 from pinfold.config.values import ConfigError, show
 from pinfold.core.pod.api import as_yaml
@@ -51,21 +52,11 @@ def load_profile(source: str) -> Profile:
     if source in BUILT_IN:
         return _profile(source, profile_text(source))
     try:
-        with Path(source).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"{source}: {error.strerror or error}; a profile is a file or one of "
-            f"{', '.join(BUILT_IN)}"
-        ) from None
-    except ValueError:
-        raise ConfigError(f"{source!r}: no name that a file can have") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{source}: larger than {MAX_BYTES // 2**20} MiB; is it a profile?")
-    try:
-        return _profile(source, raw.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ConfigError(f"{source}: not UTF-8 text; is it a profile?") from None
+        text = file_text(source, MAX_BYTES, "a profile")
+    except UnreadableError as error:
+        known = f"a profile is a file or one of {', '.join(BUILT_IN)}"
+        raise ConfigError(f"{error}; {known}") from None
+    return _profile(source, text)
 
 
 def _profile(path: str, text: str) -> Profile:

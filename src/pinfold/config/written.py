@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.config.file_text import file_text
 from pinfold.config.values import ConfigError, show
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.formats.json_or_yaml import Document, DocumentError, read_documents
@@ -183,7 +184,7 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _fields(path: str, notes: list[str], *, is_drop_in: bool = False) -> Mapping[Any, Any]:
-    documents = _documents(path, _read(path))
+    documents = _documents(path, file_text(path, MAX_BYTES, f"a {KIND}"))
     if not is_drop_in:
         documents = [Document(one.line, _unwrapped(path, one.content, notes)) for one in documents]
     return _with_header(_only(path, documents, notes), path)
@@ -258,19 +259,3 @@ def _only(path: str, documents: Sequence[Document], notes: list[str]) -> Mapping
 
 def _content(document: Document) -> Mapping[Any, Any]:
     return document.content if isinstance(document.content, dict) else {}
-
-
-def _read(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
-        raise ConfigError(f"{path!r}: no name that a file can have") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; is it a {KIND}?")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text; is it a {KIND}?") from None
