@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pinfold.cli.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
+from pinfold.cli.start.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
 
 _STATUSES = """\
 A command's status is 2 where its input is at fault (the command line, a file), and 1 for what was
@@ -14,8 +14,9 @@ A file or a standard output that cannot be written for want of room, or a standa
 closed (`>&-`), is 1 and one line, in every command; a place where no file can be is 2. Where
 standard error cannot be written nothing is said, and the status is the same.
 
-SIGINT and SIGTERM end a command at any moment, also while it begins; what it was about to write is
-as it was before. `pinfold simulate` prints what it has by then.
+SIGINT and SIGTERM end a command at any moment, also while its modules are loaded (the first
+hundredths of a second are Python's own, which ends as it does); what it was about to write is as it
+was before. `pinfold simulate` prints what it has by then.
 """
 
 

@@ -166,7 +166,7 @@ def pages() -> dict[str, str]:
         + annotations_of_pods(),
         "reference/commands.md": commands(),
         "reference/documents.md": documents(),
-        "reference/exit-statuses.md": NOTICE.format(source="cli/exit_statuses.py")
+        "reference/exit-statuses.md": NOTICE.format(source="cli/start/exit_statuses.py")
         + exit_statuses(),
         "reference/library.md": NOTICE.format(source="the docstrings of the library") + library(),
         "reference/metrics.md": kubelet_metrics(),

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 from click import Command, Context
 
-from pinfold.cli import exit_statuses as table
-from pinfold.cli.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus, statuses_of
+from pinfold.cli.start import exit_statuses as table
+from pinfold.cli.start.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus, statuses_of
 from tests.roots import ROOT
 from tests.scenes.command_lines import Lines, command_lines, leaves
 from tests.scenes.manager_harness import manifest

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.cli import COMMANDS
-from pinfold.cli.exit_statuses import REFUSED, UNREAD
+from pinfold.cli.start.exit_statuses import REFUSED, UNREAD
 from tests.scenes.command_lines import SILENT, Lines, command_lines, leaves
 
 LEAVES = [name for name, _ in leaves()]

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from pinfold import __version__
-from pinfold.cli.program import Program
+from pinfold.cli.start.program import Program
 
 COMMANDS: Final = {
     "topology": "Show sockets, NUMA nodes, caches, cores, threads and memory of a machine.",

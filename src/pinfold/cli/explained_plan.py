@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from pinfold.cli.node import Request, load_request
 from pinfold.cli.output import input_errors, print_json, print_text
+from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
 from pinfold.cli.views.explain import Printed, explain_view, several_view
 from pinfold.cli.views.node import policies
-from pinfold.cli.waiting import waiting
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.pod.named import UnknownPodError, pods_named
 from pinfold.core.pod.owner import PodsName
@@ -44,14 +44,14 @@ def explain_planned(
 
 
 def _one(request: Request, name: PodsName) -> Explanation:
-    with input_errors(MachineError, UnknownPodError), waiting("explaining"):
+    with input_errors(MachineError, UnknownPodError), progress_line("explaining"):
         [pod] = pods_named(name, request.pods, request.owners)
         explanation = explain_pod(request.planner, request.pods, pod.full_name)
     return explain_document(request.planner, explanation)
 
 
 def _several(request: Request, names: tuple[PodsName, ...], policy: str, printed: Printed) -> None:
-    with input_errors(MachineError, UnknownPodError), waiting("explaining"):
+    with input_errors(MachineError, UnknownPodError), progress_line("explaining"):
         chosen = {
             pod.uid for name in names for pod in pods_named(name, request.pods, request.owners)
         }

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.cli.exit_statuses import NOT_EXECUTABLE, NOT_FOUND
+from pinfold.cli.start.exit_statuses import NOT_EXECUTABLE, NOT_FOUND
 from pinfold.core.pod.workload import FACTS
 from pinfold.linux.endings import BY_SIGNAL
 

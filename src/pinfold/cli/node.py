@@ -11,11 +11,11 @@ from msgspec import Struct
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
-from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.kubelet_config import ConfigSource, meant_node
 from pinfold.cli.named_node import NamedNode, one_node, pods_of
+from pinfold.cli.options.claims import claim_rules
 from pinfold.cli.output import input_errors
-from pinfold.cli.waiting import waiting
+from pinfold.cli.progress_line import progress_line
 from pinfold.config.kubelet import told_by
 from pinfold.core.devices.classes import NO_CLASSES, DeviceClasses
 from pinfold.core.devices.devices import DeviceInventory
@@ -70,11 +70,11 @@ def load_request(
     source, node = ConfigSource.of(options), one_node(options)
     described = options.get("machine") if node is None else node.machine or options.get("machine")
     with input_errors(MachineError, ManifestError):
-        with waiting("reading the machine"):
+        with progress_line("reading the machine"):
             machine = open_machine(described)
         devices, device_notes = load_devices(options.get("devices"), machine)
         claims = claim_rules(options)
-        with waiting("reading the manifests"):
+        with progress_line("reading the manifests"):
             read = read_manifests(manifests, own=source.has_section, claims=claims)
         pods, said = pods_of(node, read.pods, (one.name for one in read.nodes))
         if node is None:
@@ -124,7 +124,7 @@ def placed_pods(planner: Planner, pods: Sequence[Pod], resizes: Iterable[str]) -
     """The pods placed, and resized as ``--resize`` says; exits with one line if that is bad."""
     with input_errors(ResizeError, prefix="--resize: "):
         wishes = [ResizeWish.parse(text) for text in resizes]
-        with waiting("placing pods", len(pods)) as count:
+        with progress_line("placing pods", len(pods)) as count:
             placed = planner.collected(count.each(planner.decisions(pods)))
         for wish in wishes:
             placed = planner.resize(placed, wish)

@@ -12,13 +12,13 @@ from msgspec import Struct
 from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
-from pinfold.cli.claim_options import claim_rules
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import NamedNode, named_nodes
 from pinfold.cli.node import load_devices
+from pinfold.cli.options.claims import claim_rules
 from pinfold.cli.output import InputError, input_errors, print_json, print_text
+from pinfold.cli.progress_line import progress_line
 from pinfold.cli.views.nodes import nodes_view
-from pinfold.cli.waiting import waiting
 from pinfold.config.kubelet import told_by
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.machine.kernel import Kernel
@@ -57,7 +57,7 @@ def plan_nodes(
 ) -> None:
     """Print the plan of these nodes."""
     request = load_cluster(manifests, options)
-    with waiting("placing pods on the nodes"):
+    with progress_line("placing pods on the nodes"):
         placed = request.cluster.plan(request.pods)
     document = nodes_document(placed, request.notes)
     if as_json:
@@ -75,7 +75,7 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
         input_errors(MachineError, ManifestError),
         input_errors(NodeError, prefix=source.prefix),
     ):
-        with waiting("reading the manifests"):
+        with progress_line("reading the manifests"):
             read = read_manifests(manifests, own=source.has_section, claims=claims)
         machines = _machines(named_nodes(options), read.nodes, options.get("machine"))
         making = _Making(source, read, options.get("devices"))
@@ -144,7 +144,7 @@ class _Making:
         if base is None:
             config, said = self._source.config(told)
             self.notes += said
-            with waiting("reading the machines"):
+            with progress_line("reading the machines"):
                 machine = open_machine(text)
             listed, notes = load_devices(self._devices, machine)
             self.notes += notes

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from pinfold.cli.exit_statuses import REFUSED, USAGE
+from pinfold.cli.start.exit_statuses import REFUSED, USAGE
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -18,7 +18,7 @@ _ANYWAY: Final = 30.0
 """Seconds after which it is tried again, also where nothing seems to have changed."""
 
 
-class TakenError(Refused):
+class CPUsTakenError(Refused):
     """What is asked for cannot be had now; ``ever`` says whether it could be, if others left."""
 
     def __init__(self, problem: str, *, ever: bool = True) -> None:
@@ -47,7 +47,7 @@ class Waiting:
         """What an attempt gives, made again whenever another state is seen.
 
         Raises:
-            TakenError: from ``attempt``, where nobody waits, or it could never be had.
+            CPUsTakenError: from ``attempt``, where nobody waits, or it could never be had.
             Refused: it could not be had in time.
         """
         began, told = time.monotonic(), False
@@ -56,7 +56,7 @@ class Waiting:
             seen = state() if self._wait else None
             try:
                 return attempt()
-            except TakenError as error:
+            except CPUsTakenError as error:
                 if not (self._wait and error.ever):
                     raise
                 if not told:
@@ -71,7 +71,7 @@ class Waiting:
         state: Callable[[], object],
         seen: object,
         sleep: Callable[[float], None],
-        error: TakenError,
+        error: CPUsTakenError,
     ) -> None:
         pause, again = _FIRST_PAUSE, time.monotonic() + _ANYWAY
         while True:

@@ -41,12 +41,12 @@ def pack(entries: Iterable[Entry], name: str, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-class TakenError(MachineError):
+class FileTakenError(MachineError):
     """There is such a file, which is kept."""
 
 
 def refuse_existing(path: Path) -> None:
-    """Tell early what :func:`write_new` would find; raises TakenError."""
+    """Tell early what :func:`write_new` would find; raises FileTakenError."""
     if os.path.lexists(path):
         raise _exists(path)
 
@@ -55,7 +55,7 @@ def write_new(path: Path, data: bytes, *, force: bool) -> None:
     """Write a file completely or not at all; an existing one only with ``force``.
 
     Raises:
-        TakenError: the file exists.
+        FileTakenError: the file exists.
         MachineError: it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -76,8 +76,8 @@ def write_new(path: Path, data: bytes, *, force: bool) -> None:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def _exists(path: Path) -> TakenError:
-    return TakenError(f"{path}: exists; choose another name, or --force to replace it")
+def _exists(path: Path) -> FileTakenError:
+    return FileTakenError(f"{path}: exists; choose another name, or --force to replace it")
 
 
 def _packed(buffer: IO[bytes], suffix: str) -> contextlib.AbstractContextManager[IO[bytes]]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pinfold.adapters.store import recorded_kubelet_version
 from pinfold.admission.model import NodeError
 from pinfold.cli.client import SOCKET_VARIABLE, default_socket
-from pinfold.cli.node_options import config_dir_option
+from pinfold.cli.options.nodes import config_dir_option
 from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError, config_notes

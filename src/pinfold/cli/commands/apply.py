@@ -9,9 +9,9 @@ import click
 
 from pinfold.adapters.kubernetes.files import ManifestError, manifest_documents
 from pinfold.cli.client import Client, RefusedError, socket_option
-from pinfold.cli.exit_statuses import REJECTED
+from pinfold.cli.options.pods import manifest_arguments
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
-from pinfold.cli.pod_options import manifest_arguments
+from pinfold.cli.start.exit_statuses import REJECTED
 from pinfold.core.pod.isolation_levels import IsolationLevel
 from pinfold.core.values.names import invalid, label_problems
 from pinfold.documents.api import DecidedPod, ObjectName

@@ -25,7 +25,6 @@ from pinfold.audit.recorded import KUBELET_STATE, OWN_STATE, Place, RecordError,
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.told import AgentSays, Told
 from pinfold.cli.client import Client, socket_option
-from pinfold.cli.exit_statuses import ANSWERED, DIFFERS
 from pinfold.cli.output import (
     InputError,
     color_option,
@@ -34,6 +33,7 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
+from pinfold.cli.start.exit_statuses import ANSWERED, DIFFERS
 from pinfold.cli.terminal import style
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents.status import Status

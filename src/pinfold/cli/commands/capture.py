@@ -8,7 +8,7 @@ import click
 
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import (
-    TakenError,
+    FileTakenError,
     capture_suffix,
     pack,
     refuse_existing,
@@ -16,7 +16,7 @@ from pinfold.adapters.machines.capture_file import (
 )
 from pinfold.adapters.machines.discovery import open_tree
 from pinfold.cli.output import Refused, input_errors
-from pinfold.cli.waiting import waiting
+from pinfold.cli.progress_line import progress_line
 from pinfold.core.kubelet.versions import KubeletVersionError, named_version
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.values.cpuset import CPUSet
@@ -69,11 +69,11 @@ def capture(output: Path, root: Path, kubelet_version: str | None, *, force: boo
             if not force:
                 refuse_existing(output)
             name = output.name.removesuffix(suffix)
-            with waiting("capturing"):
+            with progress_line("capturing"):
                 machine, entries = capture_entries(open_tree(root), version)
                 data = pack(entries, name, suffix)
             write_new(output, data, force=force)
-        except TakenError as error:
+        except FileTakenError as error:
             raise Refused(str(error)) from None
     files = sum(entry.text is not None for entry in entries)
     click.echo(

@@ -12,13 +12,13 @@ from pinfold.adapters.kubernetes.files import ManifestError
 from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.agent.replica.cluster_resources import read_cluster_resources
 from pinfold.agent.replica.settings import ClassSettings, ReplicaSettings
-from pinfold.cli.output import input_errors, print_text
-from pinfold.cli.replica_options import (
+from pinfold.cli.options.replica import (
     an_address,
     an_authority,
     replica_options,
     serve_until_stopped,
 )
+from pinfold.cli.output import input_errors, print_text
 from pinfold.config.values import ConfigError
 from pinfold.core.classes.placing import Preference
 from pinfold.core.classes.scheduler_config import VERSIONS, ExtenderTLS, scheduler_config

@@ -19,8 +19,8 @@ from pinfold.cli.client import (
     pod_path,
     socket_option,
 )
+from pinfold.cli.options.pods import all_namespaces_option, namespace_option
 from pinfold.cli.output import InputError, Refused
-from pinfold.cli.pod_options import all_namespaces_option, namespace_option
 from pinfold.documents.api import PodList
 
 _GONE: Final = 404

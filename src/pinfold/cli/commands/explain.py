@@ -12,21 +12,21 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from pinfold.cli.claim_options import claim_options
 from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
-from pinfold.cli.node_options import node_options, refuse_without_manifests
+from pinfold.cli.options.claims import claim_options
+from pinfold.cli.options.nodes import node_options, refuse_without_manifests
+from pinfold.cli.options.pods import (
+    all_namespaces_option,
+    check_whose,
+    manifest_arguments,
+    namespace_option,
+)
 from pinfold.cli.output import (
     InputError,
     color_option,
     output_option,
     print_json,
     print_text,
-)
-from pinfold.cli.pod_options import (
-    all_namespaces_option,
-    check_whose,
-    manifest_arguments,
-    namespace_option,
 )
 from pinfold.cli.terminal import style
 from pinfold.cli.views.explain import Printed, ended_since, explain_view

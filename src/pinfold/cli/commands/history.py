@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 
 from pinfold.cli.client import Client, socket_option
+from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_option
 from pinfold.cli.output import output_option, print_json, print_text
-from pinfold.cli.pod_options import all_namespaces_option, check_whose, namespace_option
 from pinfold.documents.api import History
 from pinfold.render.history_text import render_history
 

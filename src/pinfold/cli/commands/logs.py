@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pinfold.cli.client import Client, pod_path, socket_option
-from pinfold.cli.pod_options import namespace_option
+from pinfold.cli.options.pods import namespace_option
 from pinfold.core.values.duration import DurationError, parse_duration
 
 

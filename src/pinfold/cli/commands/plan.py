@@ -10,11 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.model import NodeError
-from pinfold.cli.claim_options import claim_options
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import is_one_node
 from pinfold.cli.node import Request, load_request, placed_pods
-from pinfold.cli.node_options import node_options, resize_option, version_option
+from pinfold.cli.options.claims import claim_options
+from pinfold.cli.options.nodes import node_options, resize_option, version_option
+from pinfold.cli.options.pods import manifest_arguments
 from pinfold.cli.output import (
     color_option,
     each_pod_option,
@@ -23,10 +24,9 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
-from pinfold.cli.pod_options import manifest_arguments
+from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
 from pinfold.cli.views.plan import plan_view, planned_on
-from pinfold.cli.waiting import waiting
 from pinfold.core.classes.names import class_resource
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import NamedVersion
@@ -155,7 +155,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     if other.is_asked:
         _compare(request, placed, other, resizes, output, each_pod=each_pod, color=color)
         return
-    with waiting("drawing the plan"):
+    with progress_line("drawing the plan"):
         document = plan_document(placed, request.notes)
         text = ""
         if output != "json":

@@ -10,8 +10,7 @@ import click
 from pinfold.adapters.machines.node_facts import open_settings, read_facts
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError, build_node, empty_state
-from pinfold.cli.exit_statuses import ANSWERED, UNFIT
-from pinfold.cli.node_options import config_dir_option
+from pinfold.cli.options.nodes import config_dir_option
 from pinfold.cli.output import (
     InputError,
     color_option,
@@ -21,6 +20,7 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
+from pinfold.cli.start.exit_statuses import ANSWERED, UNFIT
 from pinfold.cli.terminal import style
 from pinfold.config import kubelet
 from pinfold.config.kubelet import ConfigError

@@ -8,9 +8,9 @@ import click
 from click.core import ParameterSource
 
 from pinfold.agent.replica.settings import ReplicaSettings
-from pinfold.cli.claim_options import claim_options, claim_rules
 from pinfold.cli.client import Seconds
-from pinfold.cli.replica_options import replica_options, serve_until_stopped
+from pinfold.cli.options.claims import claim_options, claim_rules
+from pinfold.cli.options.replica import replica_options, serve_until_stopped
 from pinfold.cluster.hearing import PATIENCE
 from pinfold.cluster.quota.rules import QuotaRules
 

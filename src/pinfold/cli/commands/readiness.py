@@ -14,9 +14,9 @@ from pinfold.adapters.kubernetes.files import (
     ManifestError,
     manifest_documents,
 )
-from pinfold.cli import exit_statuses
-from pinfold.cli.exit_statuses import ANSWERED, GIVEN_UP
 from pinfold.cli.output import InputError, input_errors, output_option, print_json, print_text
+from pinfold.cli.start import exit_statuses
+from pinfold.cli.start.exit_statuses import ANSWERED, GIVEN_UP
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import no_such_class
 from pinfold.core.classes.placing import Matcher

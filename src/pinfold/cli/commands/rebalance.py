@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pinfold.cli.client import Client, socket_option
-from pinfold.cli.node_options import node_options, refuse_without_manifests, resize_option
+from pinfold.cli.options.nodes import node_options, refuse_without_manifests, resize_option
+from pinfold.cli.options.pods import manifest_arguments
 from pinfold.cli.output import (
     InputError,
     Refused,
@@ -16,11 +17,10 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
-from pinfold.cli.pod_options import manifest_arguments
+from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
 from pinfold.cli.views.moves import moves_view
 from pinfold.cli.views.status import status_view
-from pinfold.cli.waiting import waiting
 from pinfold.core.moves.owners import MoveError
 from pinfold.documents.move_plan import REBALANCE, MovePlan
 from pinfold.documents.node import Node
@@ -97,7 +97,7 @@ def _planned(
         )
     placed = placed_pods(request.planner, request.pods, resizes)
     try:
-        with waiting("looking for better places"):
+        with progress_line("looking for better places"):
             found = request.planner.rebalance(placed)
     except MoveError as error:
         raise Refused(str(error)) from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from pinfold.cli.client import Client, RefusedError, Seconds, pod_path, socket_option
+from pinfold.cli.options.pods import namespace_option
 from pinfold.cli.output import Refused, output_option, print_json
-from pinfold.cli.pod_options import namespace_option
 from pinfold.core.moves.resize_wish import ResizeError, cpu_count, other_place, place_of
 from pinfold.documents.api import ResizeAnswer
 

@@ -23,7 +23,7 @@ from pinfold.cli.client import (
 )
 from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import InputError, Refused, input_errors
-from pinfold.cli.run_waiting import TakenError, Waiting
+from pinfold.cli.run_waiting import CPUsTakenError, Waiting
 from pinfold.core.machine.locality import Locality
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.pod.annotation_values import device_names
@@ -180,7 +180,7 @@ def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str, waiting
         if decision.admitted:
             return decision
         only = f" (--near-required: of CPUs {near_cpus} only)" if wishes.near_required else ""
-        raise TakenError(f"{decision.reason}: {decision.message}{only}", ever=node.others > 0)
+        raise CPUsTakenError(f"{decision.reason}: {decision.message}{only}", ever=node.others > 0)
 
     try:
         # Whether one of the others has ended is only seen by looking at the list.
@@ -246,7 +246,7 @@ def _refused(pod: DecidedPod, wishes: Wishes, client: Client) -> Refused:
     if not pod.reason:
         return Refused(f"the pod of the command is {pod.phase}")
     why = f"{pod.reason}: {pod.message}"
-    return TakenError(why, ever=wishes.cpus is None or _may_be_had(wishes.cpus, client))
+    return CPUsTakenError(why, ever=wishes.cpus is None or _may_be_had(wishes.cpus, client))
 
 
 def _may_be_had(cpus: str, client: Client) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from pinfold.cli.execution_options import Execution, execution_options
 from pinfold.cli.node_lives import check_life_options, life_options, show_lives
+from pinfold.cli.options.execution import Execution, execution_options
 from pinfold.cli.output import (
     color_option,
     input_errors,

@@ -16,17 +16,17 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.adapters.statefile.references import read_container_ids
-from pinfold.cli.exit_statuses import FINDINGS, NOT_TAKEN, UNMENDED, UNUSABLE
-from pinfold.cli.output import input_errors, output_option
-from pinfold.cli.state_options import (
+from pinfold.cli.options.state import (
     circumstances_of,
     kubelet_of,
     pods_of,
     state_node_options,
     writer_options,
 )
+from pinfold.cli.output import input_errors, output_option
+from pinfold.cli.progress_line import progress_line
+from pinfold.cli.start.exit_statuses import FINDINGS, NOT_TAKEN, UNMENDED, UNUSABLE
 from pinfold.cli.views.state import versions_document, versions_text
-from pinfold.cli.waiting import waiting
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
 )
@@ -198,7 +198,7 @@ def repair_command(
             strict_cpu_reservation=circumstances.strict_cpu_reservation,
             policy=circumstances.policy,
         )
-        with waiting("repairing"):
+        with progress_line("repairing"):
             repaired = repair(old, request)
         _write(file, old.file, repaired, out, dry_run=dry_run)
     found = examine(StateFile.read(repaired.file), circumstances)

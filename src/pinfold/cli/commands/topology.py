@@ -13,8 +13,8 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
+from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
-from pinfold.cli.waiting import waiting
 from pinfold.core.machine.kubelet_view import KubeletView, UnseenMachineError, kubelet_view
 from pinfold.core.machine.machine import MachineError
 from pinfold.render.machine_map import topology_view
@@ -28,7 +28,7 @@ from pinfold.render.topology_text import render_topology
 def topology(machine: str | None, output: str, color: bool | None) -> None:  # noqa: FBT001 - click
     """Show sockets, NUMA nodes, caches, cores, threads and memory of a machine."""
     view: KubeletView | UnseenMachineError
-    with input_errors(MachineError), waiting("reading the machine"):
+    with input_errors(MachineError), progress_line("reading the machine"):
         found = open_machine(machine)
     try:
         view = kubelet_view(found)

@@ -40,7 +40,7 @@ class Count:
 
 
 @contextmanager
-def waiting(what: str, total: int | None = None) -> Iterator[Count]:
+def progress_line(what: str, total: int | None = None) -> Iterator[Count]:
     """Say on standard error what is being done, once it has taken a second.
 
     One line, which is gone at the end of the ``with``; nothing where standard error is no terminal

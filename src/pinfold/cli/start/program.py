@@ -11,10 +11,10 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from pinfold.cli import streams
-from pinfold.cli.command_line import check_command_line
-from pinfold.cli.exit_statuses import INTERRUPTED, epilog
 from pinfold.cli.output import InputError
+from pinfold.cli.start import streams
+from pinfold.cli.start.command_line import check_command_line
+from pinfold.cli.start.exit_statuses import INTERRUPTED, epilog
 from pinfold.linux.endings import end_at_once, end_with_cleanup
 
 _NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})

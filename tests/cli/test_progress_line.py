@@ -12,8 +12,8 @@ import pytest
 
 _SLOW = """
 import sys, time
-from pinfold.cli.waiting import waiting
-with waiting("placing pods", 3) as count:
+from pinfold.cli.progress_line import progress_line
+with progress_line("placing pods", 3) as count:
     for one in count.each(range(3)):
         time.sleep(float(sys.argv[1]) / 3)
 print("done", file=sys.stderr)
@@ -68,7 +68,7 @@ def test_a_plan_says_what_it_is_at(tmp_path: Path) -> None:
     pod = tmp_path / "pod.yaml"
     pod.write_text("kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app}]}\n")
     program = (
-        "import pinfold.cli.waiting\npinfold.cli.waiting._SILENCE = 0\n"
+        "import pinfold.cli.progress_line\npinfold.cli.progress_line._SILENCE = 0\n"
         "from pinfold.__main__ import start\nstart()\n"
     )
     text = seen("-c", program, "plan", "--machine", "2s8c2t", str(pod))

@@ -10,7 +10,7 @@ import click
 from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.statefile.files import StateFileError
 from pinfold.adapters.statefile.references import read_pod_uids
-from pinfold.cli.node_options import version_option
+from pinfold.cli.options.nodes import version_option
 from pinfold.cli.output import F, input_errors
 from pinfold.config.values import SettingError, flag_booleans
 from pinfold.core.kubelet.feature_gates import (

@@ -9,8 +9,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
-from pinfold.cli.exit_statuses import UNREAD
 from pinfold.cli.output import Refused
+from pinfold.cli.start.exit_statuses import UNREAD
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

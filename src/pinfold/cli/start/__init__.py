@@ -1,0 +1,1 @@
+"""How any command begins and ends: the program around it, its streams, its exit status."""
