@@ -17,6 +17,8 @@ from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, container_id, phase, served
 
+_NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Served]:
@@ -145,3 +147,34 @@ def test_a_refusal_names_commands(api: Served, args: tuple[str, ...]) -> None:
         assert "pinfold " in done.stderr
     for word in ("/v1/", "GET ", "POST ", "%C3"):
         assert word not in done.stderr
+
+
+def test_what_was_applied_from_a_file_is_ended_by_it(api: Served, tmp_path: Path) -> None:
+    pod = manifest("web", "1")
+    pod["metadata"]["namespace"] = "team"
+    file = tmp_path / "web.json"
+    file.write_text(json.dumps({"kind": "List", "items": [_NAMESPACE, pod]}))
+    assert "pod/web in team admitted" in pinfold(api, "apply", "-f", str(file)).stdout
+    done = pinfold(api, "delete", "-f", str(file))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "pod/team/web deleted\n", "")
+    again = pinfold(api, "delete", "-f", str(file))
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "there is no pod team/web" in again.stderr
+
+
+def test_a_namespace_is_that_of_manifests_that_say_none(api: Served) -> None:
+    done = pinfold(api, "apply", "-", "-n", "team", given=web())
+    assert "pod/web in team admitted" in done.stdout
+    other = web()
+    other["metadata"]["namespace"] = "other"
+    done = pinfold(api, "apply", "-", "-n", "team", given=other)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pod/web is of namespace other, not of team (--namespace)" in done.stderr
+    done = pinfold(api, "delete", "-f", "-", "-n", "team", given=web())
+    assert done.stdout == "pod/team/web deleted\n"
+
+
+def test_a_file_of_namespaces_names_no_pod_to_end(api: Served) -> None:
+    done = pinfold(api, "delete", "-f", "-", given=_NAMESPACE)
+    assert (done.returncode, done.stderr) == (2, "Error: -: there is no pod in it\n")
+    assert "--all is all of them" in pinfold(api, "delete", "--all", "pod/web").stderr

@@ -66,5 +66,7 @@ def _several(request: Request, names: tuple[PodsName, ...], policy: str, printed
         return
     shown = replace(document, notes=request.notes_below)
     view, how = several_view(shown, policy, request.planner.view.topology), style(printed.color)
-    text = render_several(view, how, hints=printed.hints) if names else render_rejections(view, how)
-    print_text(text)
+    if names or printed.hints:
+        print_text(render_several(view, how, hints=printed.hints))
+    else:
+        print_text(render_rejections(view, how))

@@ -6,7 +6,7 @@ import codecs
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -83,7 +83,7 @@ def _folder(path: Path) -> list[str]:
     return found
 
 
-def nothing_in(paths: Sequence[str]) -> ManifestError:
+def _nothing_in(paths: Sequence[str]) -> ManifestError:
     """What to raise where nothing is in any of the files: whoever gave them meant something."""
     if "-" in paths:
         return ManifestError(
@@ -92,24 +92,29 @@ def nothing_in(paths: Sequence[str]) -> ManifestError:
     return ManifestError(f"{', '.join(paths)}: nothing in it; name a file with manifests")
 
 
-def manifest_documents(paths: Sequence[str]) -> Iterator[tuple[str, Document]]:
+def manifest_documents(
+    paths: Sequence[str], empty: Callable[[str], object] = lambda _: None
+) -> Iterator[tuple[str, Document]]:
     """Yield the documents of some paths, each with its place for messages.
+
+    Args:
+        paths: files, folders, and ``-`` for standard input.
+        empty: told the files in which nothing is, where something is in others.
 
     Raises:
         ManifestError: see :func:`manifest_files`; a file cannot be read, or nothing is in any.
     """
-    empty = True
+    is_any = False
     for path in manifest_files(paths):
-        for number, document in enumerate(file_documents(path), start=1):
-            empty = False
+        number = 0
+        for number, document in enumerate(_documents(path, _read(path)), start=1):
             yield f"{path}: document {number} (line {document.line})", document
-    if empty:
-        raise nothing_in(paths)
-
-
-def file_documents(path: str) -> Iterator[Document]:
-    """Yield the documents of a file, or of standard input (``-``); raises ManifestError."""
-    yield from _documents(path, _read(path))
+        if number:
+            is_any = True
+        else:
+            empty(path)
+    if not is_any:
+        raise _nothing_in(paths)
 
 
 def _documents(path: str, text: str) -> Iterator[Document]:

@@ -11,13 +11,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.beside_pods import BesidePods, ClaimNames, scheduling_of
 from pinfold.adapters.kubernetes.class_manifests import ClassManifests
-from pinfold.adapters.kubernetes.files import (
-    ManifestError,
-    file_documents,
-    manifest_files,
-    nothing_in,
-    printable,
-)
+from pinfold.adapters.kubernetes.files import ManifestError, manifest_documents, printable
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import misspelt_names, unknown_names
 from pinfold.core.classes.resource_class import ResourceClass
@@ -95,16 +89,12 @@ def read_manifests(
         TypeError: a path that is neither a text nor a ``pathlib.Path``.
     """
     reader = _Reader(claims, own=own)
-    given, documents = path_texts(paths), 0
-    for path in manifest_files(given):
-        number = 0
-        for number, document in enumerate(file_documents(path), start=1):
-            reader.read(document.content, f"{path}: document {number} (line {document.line})")
-        documents += number
-        if number == 0:
-            reader.notes.append(Note(path, "nothing in it"))
-    if not documents:
-        raise nothing_in(given)
+
+    def empty(path: str) -> None:
+        reader.notes.append(Note(path, "nothing in it"))
+
+    for place, document in manifest_documents(path_texts(paths), empty):
+        reader.read(document.content, place)
     reader.read_postponed()
     reader.give_priorities()
     pods = tuple(pod for pod, _ in reader.pods.values())

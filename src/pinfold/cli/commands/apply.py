@@ -3,58 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
 
 import click
 
-from pinfold.adapters.kubernetes.files import ManifestError, manifest_documents
+from pinfold.adapters.kubernetes.files import ManifestError
+from pinfold.cli.applied_objects import NAMESPACE, POD, QUOTA, objects_in
 from pinfold.cli.client import Client, RefusedError, socket_option
-from pinfold.cli.options.pods import manifest_arguments
+from pinfold.cli.options.pods import manifest_arguments, namespace_option
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
 from pinfold.cli.start.exit_statuses import REJECTED
 from pinfold.core.pod.isolation_levels import IsolationLevel
-from pinfold.core.values.names import invalid, label_problems
 from pinfold.documents.api import DecidedPod, ObjectName
 from pinfold.documents.records import VERSION
 from pinfold.documents.status import Container
 
-_QUOTA: Final = "ResourceQuota"
-_NAMESPACE: Final = "Namespace"
-_KINDS: Final = ("Pod", _QUOTA, _NAMESPACE)
-_OF_CLASSES: Final = ("ResourceClass", "ComputeResource")
-
-
-class _Found(NamedTuple):
-    """An object of a file, and where it is."""
-
-    where: str
-    manifest: dict[str, Any]
-
-    @property
-    def kind(self) -> object:
-        return self.manifest.get("kind")
-
-    @property
-    def key(self) -> str:
-        """Its name with its namespace, as text."""
-        metadata = self.manifest.get("metadata")
-        namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
-        return f"{namespace or 'default'} {self.name}"
-
-    @property
-    def name(self) -> str:
-        """``pod/NAME``, as an answer calls it."""
-        metadata = self.manifest.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        word = "quota" if self.kind == _QUOTA else str(self.kind).lower()
-        return f"{word}/{name}" if isinstance(name, str) and name else f"{word} without a name"
-
 
 @click.command()
 @manifest_arguments("FILE...")
+@namespace_option
 @socket_option
 @output_option("text", "json")
-def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
+def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output: str) -> None:
     """Run the pods of FILE... (a file, a folder, or - for standard input).
 
     ResourceQuotas among them are in force before any of the pods is decided about; of other objects
@@ -64,9 +33,9 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     others run.
     """
     with input_errors(ManifestError):
-        found = list(_objects(manifests))
-    pods = [one for one in found if one.kind == "Pod"]
-    objects = [one for one in found if one.kind == _QUOTA]
+        found = list(objects_in(manifests, namespace))
+    pods = [one for one in found if one.kind == POD]
+    objects = [one for one in found if one.kind == QUOTA]
     client = Client(socket)
     answers = []
     warned: set[str] = set()
@@ -75,7 +44,7 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         raise InputError(f"{', '.join(manifests)}: there is no pod in it")
     applied = []
     for one in found:
-        if one.kind == _NAMESPACE and output == "text":
+        if one.kind == NAMESPACE and output == "text":
             click.echo(f"{one.name} needs no making")
     for one in objects:
         try:
@@ -114,54 +83,6 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         print_json({"version": VERSION, "pods": answers, **more})
     if rejected:
         raise SystemExit(REJECTED.code)
-
-
-def _objects(paths: tuple[str, ...]) -> Iterator[_Found]:
-    """Each object, with its place; a namespace is checked."""
-    quotas: dict[str, str] = {}
-    for place, document in manifest_documents(paths):
-        for where, item in _items(document.content, place):
-            one = _Found(where, item if isinstance(item, dict) else {})
-            if one.kind not in _KINDS:
-                raise InputError(f"{where}: {_no_kind_of_ours(one.kind)}")
-            if one.kind == _NAMESPACE:
-                _check_namespace(one)
-            elif one.kind == _QUOTA:
-                before = quotas.setdefault(one.key, where)
-                if before != where:
-                    raise InputError(f"{where}: {one.name} is there already ({before})")
-            yield one
-
-
-def _items(content: object, where: str) -> Iterator[tuple[str, object]]:
-    """The items of a list, of which a ``ResourceQuotaList`` says the kind; else what is there."""
-    items = content.get("items") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or not isinstance(items, list):
-        yield where, content
-        return
-    kind = str(content.get("kind") or "List").removesuffix("List")
-    for index, item in enumerate(items):
-        said = isinstance(item, dict) and "kind" not in item and kind
-        yield f"{where}: items[{index}]", {"kind": kind, **item} if said else item
-
-
-def _check_namespace(one: _Found) -> None:
-    metadata = one.manifest.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(name, str):
-        raise InputError(f"{one.where}: {one.name}: metadata.name: Required value")
-    for problem in label_problems(name):
-        raise InputError(f"{one.where}: {one.name}: metadata.name: {invalid(name, problem)}")
-
-
-def _no_kind_of_ours(kind: object) -> str:
-    if kind in _OF_CLASSES:
-        return (
-            f"{kind}: an agent reads classes from the file that the setting resourceClasses of its "
-            "configuration names"
-        )
-    called = kind or "not a Kubernetes object"
-    return f"{called}: only Pods run here, with ResourceQuotas; write its template as a Pod"
 
 
 def _line(pod: DecidedPod) -> str:

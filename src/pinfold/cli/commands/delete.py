@@ -19,7 +19,7 @@ from pinfold.cli.client import (
     pod_path,
     socket_option,
 )
-from pinfold.cli.options.pods import all_namespaces_option, namespace_option
+from pinfold.cli.options.pods import all_namespaces_option, filename_option, namespace_option
 from pinfold.cli.output import InputError, Refused
 from pinfold.documents.api import PodList
 
@@ -37,6 +37,7 @@ _AT_ONCE: Final = 64
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="pod/NAME|quota/NAME...")
+@filename_option("End what is in a manifest: a file, a folder, or - for standard input.")
 @namespace_option
 @click.option("--all", "everything", is_flag=True, help="All pods; quotas stay.")
 @all_namespaces_option
@@ -44,6 +45,7 @@ _AT_ONCE: Final = 64
 @socket_option
 def delete(  # noqa: PLR0913 - the options, one each
     names: tuple[str, ...],
+    filenames: tuple[str, ...],
     *,
     namespace: str | None,
     everything: bool,
@@ -55,12 +57,16 @@ def delete(  # noqa: PLR0913 - the options, one each
 
     With --all --namespace all pods of that one.  All of them end at the same time.
     """
-    if everything == bool(names):
-        raise click.UsageError("name the pods to delete, or give --all")
+    if everything and (names or filenames):
+        raise click.UsageError("--all is all of them: leave the names out, or --all")
+    if not (everything or names or filenames):
+        raise click.UsageError("name the pods to delete, or give their manifests with -f, or --all")
     if all_namespaces and (namespace is not None or not everything):
         raise click.UsageError("--all-namespaces goes with --all, and not with --namespace")
     client = Client(socket)
-    paths = dict(_path(name, namespace) for name in names)
+    paths = dict(_path(name, namespace) for name in (*names, *_named_in(filenames, namespace)))
+    if not (paths or everything):
+        raise InputError(f"{', '.join(filenames)}: there is no pod in it")
     if everything:
         pods = client.read("/v1/pods", PodList).pods
         # As they are called, whatever that is: an older agent has taken any name.
@@ -85,6 +91,14 @@ def delete(  # noqa: PLR0913 - the options, one each
     if failures:
         what = "pods " if all(path.startswith(_PODS) for path in paths) else ""
         raise Refused(f"{len(failures)} of {len(paths)} {what}were not deleted")
+
+
+def _named_in(files: tuple[str, ...], namespace: str | None) -> tuple[str, ...]:
+    if not files:
+        return ()
+    from pinfold.cli.applied_objects import names_in  # noqa: PLC0415 - 12 ms
+
+    return names_in(files, namespace)
 
 
 def _path(name: str, within: str | None) -> tuple[str, str]:

@@ -36,13 +36,8 @@ def manifest_arguments(
             return command(*args, manifests=every, **options)
 
         shown = metavar if required else f"[{metavar}]"
-        taking = click.option(
-            "-f",
-            "--filename",
-            "filenames",
-            metavar="FILE",
-            multiple=True,
-            help="A manifest, as an argument is one: a file, a folder, or - for standard input.",
+        taking = filename_option(
+            "A manifest, as an argument is one: a file, a folder, or - for standard input."
         )(with_files)
         return cast("F", click.argument("manifests", nargs=-1, metavar=shown)(taking))
 
@@ -53,6 +48,13 @@ def check_whose(namespace: str | None, *, all_namespaces: bool) -> None:
     """Refuse two answers to whose pods are meant."""
     if all_namespaces and namespace is not None:
         raise click.UsageError("--namespace and --all-namespaces exclude each other")
+
+
+def filename_option(help_text: str) -> Callable[[F], F]:
+    """``-f``, which may be given several times; the command has them as ``filenames``."""
+    return click.option(
+        "-f", "--filename", "filenames", metavar="FILE", multiple=True, help=help_text
+    )
 
 
 namespace_option = click.option(
