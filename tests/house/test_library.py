@@ -30,6 +30,7 @@ from pinfold import (
     load_kubelet_config,
     open_machine,
     parse_short_form,
+    pod_from_api,
     read_manifests,
     simulate,
 )
@@ -128,6 +129,12 @@ WRONG: dict[str, Callable[[], object]] = {
     "a path must be a str or a pathlib.Path, not 7": lambda: read_manifests([7]),  # type: ignore[list-item] # wrong on purpose
     "a path must be a str or a pathlib.Path, not 4": lambda: load_experiment(4),  # type: ignore[arg-type] # wrong on purpose
     "a path must be a str or a pathlib.Path, not 5": lambda: simulate(5),  # type: ignore[arg-type] # wrong on purpose
+    "seeds must be a sequence of whole numbers, such as [1, 2], not 3": (
+        lambda: simulate("x.yaml", seeds=3)  # type: ignore[arg-type] # wrong on purpose
+    ),
+    "manifest must be a Pod as a mapping, not None": (
+        lambda: pod_from_api(None)  # type: ignore[arg-type] # wrong on purpose
+    ),
     "a path must be a str or a pathlib.Path, not 6": lambda: load_kubelet_config(6),  # type: ignore[arg-type] # wrong on purpose
     "a path must be a str or a pathlib.Path, not 8": lambda: load_devices(8, MACHINE),  # type: ignore[arg-type] # wrong on purpose
     "machine must be a Machine, as open_machine gives, not '2s'": (

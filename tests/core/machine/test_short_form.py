@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.devices.devices import devices_of_machine
+from pinfold.core.machine.counts import Numbering, ShortForm, default_memory
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.locality import device_kind
 from pinfold.core.machine.machine import HugepagePool, MachineError
-from pinfold.core.machine.planned_machine import Numbering, ShortForm, build, default_memory
+from pinfold.core.machine.planned_machine import build
 from pinfold.core.machine.short_form import (
     MAX_CPUS,
     looks_like_short_form,

@@ -85,6 +85,8 @@ def _folder(path: Path) -> list[str]:
 
 def _nothing_in(paths: Sequence[str]) -> ManifestError:
     """What to raise where nothing is in any of the files: whoever gave them meant something."""
+    if not paths:
+        return ManifestError("no manifest is named; name a file or a folder")
     if "-" in paths:
         return ManifestError(
             "-: nothing came on standard input; does the command before the pipe print manifests?"

@@ -30,15 +30,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pinfold.core.machine.counts import UNITS, Numbering, ShortForm, default_memory, spread
 from pinfold.core.machine.machine import Machine, MachineError
-from pinfold.core.machine.planned_machine import (
-    UNITS,
-    Numbering,
-    ShortForm,
-    build,
-    default_memory,
-    spread,
-)
+from pinfold.core.machine.planned_machine import build
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.core.values.resource_names import is_extended
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pinfold.core.pod.pod import NO_RESOURCES, Container, Pod, PodResources, Resources
-from pinfold.core.values.errors import PinfoldError
+from pinfold.core.values.errors import PinfoldError, wrong_type
 from pinfold.core.values.quantity import NULL, Quantity, QuantityError
 
 _LARGEST: Final = 10**64
@@ -40,7 +40,10 @@ def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
 
     Raises:
         PodError: a field of the wrong type, or a malformed quantity.
+        TypeError: no mapping.
     """
+    if not isinstance(manifest, Mapping):
+        raise wrong_type("manifest", "a Pod as a mapping", manifest)
     metadata = _mapping(manifest.get("metadata"), f"{path}metadata")
     spec = _mapping(manifest.get("spec"), f"{path}spec")
     annotations = _mapping(metadata.get("annotations"), f"{path}metadata.annotations")

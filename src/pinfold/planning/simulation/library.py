@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinfold.adapters.executors.opening import Choice, open_pool
+from pinfold.core.values.errors import wrong_type
 from pinfold.documents.simulation.results import Simulation
 from pinfold.formats.paths import StrPath
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
@@ -31,8 +32,11 @@ def simulate(
         ConfigError: the experiment is wrong somewhere; the message names the field.
         TraceError: the arrivals cannot be read.
         RunError: a run came to no result.
-        TypeError: a path that is neither a text nor a ``pathlib.Path``.
+        TypeError: a path that is neither a text nor a ``pathlib.Path``, or seeds that are no
+            sequence.
     """
+    if not isinstance(seeds, Sequence):
+        raise wrong_type("seeds", "a sequence of whole numbers, such as [1, 2]", seeds)
     if not isinstance(experiment, LoadedExperiment):
         experiment = load_experiment(experiment, traces=traces, seeds=tuple(seeds))
     with open_pool(Choice(workers=workers), len(experiment.specs)) as pool:
