@@ -13,9 +13,6 @@ from msgspec.structs import replace
 
 from pinfold.cli.output import InputError
 from pinfold.cli.report_files import write_pictures, write_report
-from pinfold.cli.views.numbers import duration, number, percent
-from pinfold.cli.views.report.configurations import range_of
-from pinfold.cli.views.report.view import report_view
 from pinfold.documents.simulation.results import Replayed, Simulation
 from pinfold.render.report.view import (
     BarChart,
@@ -28,6 +25,9 @@ from pinfold.render.report.view import (
     Shown,
     Text,
 )
+from pinfold.views.numbers import duration, number, percent
+from pinfold.views.report.configurations import range_of
+from pinfold.views.report.view import report_view
 from tests.scenes.simulation_results import empty, interrupted, run, simulation, without_pods
 
 

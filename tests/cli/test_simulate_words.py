@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.cli import main
-from pinfold.cli.views.numbers import cut_off, percent
+from pinfold.views.numbers import cut_off, percent
 from tests.scenes.small_experiment import experiment_file
 
 SPACE = "\u00a0"

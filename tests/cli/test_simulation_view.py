@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pinfold.cli.views.numbers import duration, memory
-from pinfold.cli.views.simulation import simulation_view
 from pinfold.documents.simulation.results import Needed, Simulation
 from pinfold.planning.simulation.engine import simulate
 from pinfold.planning.simulation.experiment.loading import load_experiment
 from pinfold.render.simulation.side_by_side import render_side_by_side
 from pinfold.render.terminal import Style
+from pinfold.views.numbers import duration, memory
+from pinfold.views.simulation import simulation_view
 
 _EXPERIMENT = """\
 apiVersion: pinfold.dev/v1alpha1

@@ -13,8 +13,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
 from pinfold.cli.report_files import write_pictures, write_report
-from pinfold.cli.views.report.view import report_view
 from pinfold.documents.simulation.results import Simulation
+from pinfold.views.report.view import report_view
 from tests.roots import ROOT
 from tests.scenes.chromium import chromium, needs_chromium, shown
 from tests.scenes.simulation_results import (

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from pinfold import Planner, Quantity, parse_short_form
 from pinfold.admission.admission import decide
 from pinfold.admission.decision import Decision
-from pinfold.cli.views.explain import ended_since, explain_view
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.pod.pod import Container, Pod
@@ -23,6 +22,7 @@ from pinfold.documents.status import Pod as PodStatus
 from pinfold.planning.explaining.decision import explain_decision, explain_pod
 from pinfold.render.explain_text import render_explain
 from pinfold.render.terminal import Style
+from pinfold.views.explain import ended_since, explain_view
 from tests.scenes.published_schemas import explain_document
 from tests.scenes.resource_world import FOUR, GPU, container, machine, one, pod, static, worlds
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from pinfold.admission.in_force.table import FEATURES, Feature, wishes_of_container, wishes_of_node
 from pinfold.admission.in_force.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.admission.model import NodeError
-from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.config.agent import load_agent_config
 from pinfold.config.kubelet import ConfigError
 from pinfold.core.cache.options import CacheClass, CacheOptions
@@ -38,6 +37,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.plan import InForce
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
+from pinfold.views.plan import plan_view, planned_on
 
 MACHINE = parse_short_form("1s4c2t")
 KUBELETS = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))

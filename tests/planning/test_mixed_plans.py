@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pinfold.admission.node_status import node_resource_topology, node_status
-from pinfold.cli.views.plan import PlannedOn, plan_view
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
@@ -18,6 +17,7 @@ from pinfold.planning.compare import changed_pods
 from pinfold.planning.explaining.decision import explain_pod
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
+from pinfold.views.plan import PlannedOn, plan_view
 
 MACHINE = parse_short_form("1s4c2t")
 KUBELETS = NodeConfig(

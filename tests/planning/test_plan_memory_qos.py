@@ -9,7 +9,6 @@ import pytest
 from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
-from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.kubelet.versions import V1_35, V1_37
@@ -21,6 +20,7 @@ from pinfold.documents.plan import Plan
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Planner
 from pinfold.render.plan_view import PlanView
+from pinfold.views.plan import plan_view, planned_on
 
 MIB = 1 << 20
 GIB = 1 << 30

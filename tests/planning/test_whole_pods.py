@@ -11,9 +11,6 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import decide
 from pinfold.admission.moves import with_claims
-from pinfold.cli.views.compare import compare_view
-from pinfold.cli.views.explain import explain_view
-from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.config.kubelet import load_kubelet_config
 from pinfold.core.kubelet.faults import KUBELET, SOUND, AllocationRules
 from pinfold.core.kubelet.feature_gates import POD_LEVEL_RESOURCE_MANAGERS, POD_LEVEL_RESOURCES
@@ -35,6 +32,9 @@ from pinfold.render.node_map import POOL
 from pinfold.render.svg import render_plan_svg
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
+from pinfold.views.compare import compare_view
+from pinfold.views.explain import explain_view
+from pinfold.views.plan import plan_view, planned_on
 from tests.roots import ROOT
 from tests.scenes.pod_level_pods import container, whole_pod
 

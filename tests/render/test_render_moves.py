@@ -9,8 +9,6 @@ import pytest
 
 from pinfold import CPUSet, NodeConfig, Planner, parse_short_form
 from pinfold.admission.moves import move_plan_document, rebalance_document
-from pinfold.cli.views.moves import moves_view
-from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.moves.owners import MoveOptions, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.resize_wish import ResizeWish
@@ -23,6 +21,8 @@ from pinfold.render.node_map import Owner as Drawn
 from pinfold.render.node_map import build_node_map, mark, with_owners
 from pinfold.render.terminal import Style, cell_width
 from pinfold.state.ledger import Bounds, Ledger
+from pinfold.views.moves import moves_view
+from pinfold.views.plan import plan_view, planned_on
 from tests.roots import ROOT
 from tests.scenes.planned_pods import planned_pod
 

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from pinfold.cli import main
-from pinfold.cli.views.status import status_view
 from pinfold.core.devices.devices import Device
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
@@ -21,6 +20,7 @@ from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
+from pinfold.views.status import status_view
 from tests.scenes.manager_harness import ALL_MANAGERS, manifest
 from tests.scenes.published_schemas import machine_document
 from tests.scenes.waiting import wait_until

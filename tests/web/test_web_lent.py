@@ -8,7 +8,6 @@ import msgspec
 from msgspec.structs import replace
 
 from pinfold.audit.told import AgentSays
-from pinfold.cli.views.status import status_view
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.control import Control, Decided
 from pinfold.documents.node import Node
@@ -16,6 +15,7 @@ from pinfold.documents.status import Status
 from pinfold.node.settings import NodeSettings
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
+from pinfold.views.status import status_view
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, container, phase, served

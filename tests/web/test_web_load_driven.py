@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from pinfold.agent.loops.controlling import controlled
-from pinfold.cli.views.explain import explain_view
 from pinfold.core.controllers.load_driven import Promote
 from pinfold.core.controllers.proposals import Rank
 from pinfold.core.kubelet.own_policies import DynamicOptions
@@ -18,6 +17,7 @@ from pinfold.documents.explanation import Explanation
 from pinfold.node.moves.load_driven import LoadDrivenMoves
 from pinfold.render.explain_text import render_explain
 from pinfold.render.terminal import Style
+from pinfold.views.explain import explain_view
 from tests.scenes.load_driven_pods import CONFIG, A, by_load
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.agent.loops.observing import figures
-from pinfold.cli.views.status import status_view
 from pinfold.core.observation.rates import Counters, Stalls
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.ports.errors import ContainerKey
 from pinfold.render.plan_view import PlanView
+from pinfold.views.status import status_view
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, phase, served

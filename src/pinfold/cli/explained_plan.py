@@ -11,8 +11,6 @@ from pinfold.cli.node import Request, load_request
 from pinfold.cli.output import input_errors, print_json, print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
-from pinfold.cli.views.explain import Printed, explain_view, several_view
-from pinfold.cli.views.node import policies
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.pod.named import UnknownPodError, pods_named
 from pinfold.core.pod.owner import PodsName
@@ -21,6 +19,8 @@ from pinfold.planning.explaining.decision import explain_document, explain_pod
 from pinfold.planning.explaining.several import explain_several, explanations_document
 from pinfold.planning.plan_document import planned_config
 from pinfold.render.explain_text import render_explain, render_rejections, render_several
+from pinfold.views.explain import Printed, explain_view, several_view
+from pinfold.views.node import policies
 
 
 def explain_planned(

@@ -11,7 +11,6 @@ import click
 
 from pinfold.cli.output import F, InputError, input_errors, print_text
 from pinfold.cli.terminal import style
-from pinfold.cli.views.life import life_view
 from pinfold.core.values.duration import DAY, DurationError, parse_duration
 from pinfold.planning.simulation.experiment.specification import RunSpec
 from pinfold.planning.simulation.observers.life import (
@@ -24,6 +23,7 @@ from pinfold.ports.arrivals import TraceError
 from pinfold.render.simulation.life import LifeView
 from pinfold.render.simulation.life_svg import render_life_svg
 from pinfold.render.simulation.life_text import render_life
+from pinfold.views.life import life_view
 
 _DAYS: Final = re.compile(r"(?:([0-9]{1,6})d)?(.*)", re.ASCII | re.DOTALL)
 _NAMED: Final = 12

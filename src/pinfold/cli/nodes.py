@@ -18,7 +18,6 @@ from pinfold.cli.node import load_devices
 from pinfold.cli.options.claims import claim_rules
 from pinfold.cli.output import InputError, input_errors, print_json, print_text
 from pinfold.cli.progress_line import progress_line
-from pinfold.cli.views.nodes import nodes_view
 from pinfold.config.kubelet import told_by
 from pinfold.core.kubelet.node_object import NodeObject
 from pinfold.core.machine.kernel import Kernel
@@ -35,6 +34,7 @@ from pinfold.planning.planner import Planner
 from pinfold.planning.quotas import PlannedQuotas
 from pinfold.render.nodes import render_nodes
 from pinfold.render.terminal import Style
+from pinfold.views.nodes import nodes_view
 
 
 class ClusterRequest(Struct, frozen=True):

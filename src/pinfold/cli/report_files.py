@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.cli.output import InputError, input_errors
-from pinfold.cli.views.report.view import report_view
 from pinfold.documents.simulation.results import Simulation
 from pinfold.linux import durable
+from pinfold.views.report.view import report_view
 
 try:
     from pinfold.render.report.drawing import picture

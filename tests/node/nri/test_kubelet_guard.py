@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.guarded_plugin import GuardedPlugin, look_at_kubelet
-from pinfold.cli.views.status import status_view
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.documents.node import Node
@@ -28,6 +27,7 @@ from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
 from pinfold.state.layouts import Layout
+from pinfold.views.status import status_view
 from tests.scenes.manager_harness import STATIC
 from tests.scenes.nri_peer import (
     Recorder,

@@ -10,7 +10,6 @@ from defusedxml.ElementTree import fromstring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.cli.views.report.view import report_view
 from pinfold.render.report.drawing import NARROW, WIDE, inline, picture
 from pinfold.render.report.specification import DASHES, SHAPES, labels, specification
 from pinfold.render.report.texts import elided, isolated, safe
@@ -25,6 +24,7 @@ from pinfold.render.report.view import (
     Table,
 )
 from pinfold.render.svg_canvas import text_width
+from pinfold.views.report.view import report_view
 from tests.scenes.simulation_results import HOSTILE_NAMES, simulation
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -29,11 +29,11 @@ from pinfold.cli.output import (
     print_text,
 )
 from pinfold.cli.terminal import style
-from pinfold.cli.views.explain import Printed, ended_since, explain_view
 from pinfold.core.pod.owner import KIND_OF, PodsName
 from pinfold.documents.explanation import Explanation, Explanations
 from pinfold.documents.status import Pod
 from pinfold.render.explain_text import render_explain
+from pinfold.views.explain import Printed, ended_since, explain_view
 
 _LABELS: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _SUFFIXES: Final = (".yaml", ".yml", ".json")

@@ -26,7 +26,6 @@ from pinfold.cli.output import (
 )
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
-from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.classes.names import class_resource
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import NamedVersion
@@ -37,6 +36,7 @@ from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.resource_notes import unknown_resources
 from pinfold.render.svg import render_plan_svg
 from pinfold.render.text import render_plan
+from pinfold.views.plan import plan_view, planned_on
 
 _OWN_RESIZES: Final = (
     "beside a section pinfold, resizes are answered by Pinfold's rules and not by the kubelet's"
@@ -210,8 +210,8 @@ def _compare(  # noqa: PLR0913 - what was asked, and how it is told
     if output == "json":
         print_json(document)
         return
-    from pinfold.cli.views.compare import compare_view  # noqa: PLC0415 - 0.8 ms
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415 - 0.8 ms
+    from pinfold.views.compare import compare_view  # noqa: PLC0415 - 0.8 ms
 
     sides = (plan_document(before, request.notes), plan_document(after, notes))
     names = other.names((request.source, source), before.planner.config, config)

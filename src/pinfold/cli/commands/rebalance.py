@@ -19,13 +19,13 @@ from pinfold.cli.output import (
 )
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
-from pinfold.cli.views.moves import moves_view
-from pinfold.cli.views.status import status_view
 from pinfold.core.moves.owners import MoveError
 from pinfold.documents.move_plan import REBALANCE, MovePlan
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.moves import MovesView, render_moves, render_moves_svg
+from pinfold.views.moves import moves_view
+from pinfold.views.status import status_view
 
 if TYPE_CHECKING:
     from pinfold.planning.planner import ResizedContainer
@@ -86,8 +86,8 @@ def _planned(
 ) -> tuple[MovesView, MovePlan]:
     from pinfold.admission.moves import rebalance_document  # noqa: PLC0415 - 8 ms
     from pinfold.cli.node import load_request, placed_pods  # noqa: PLC0415 - 17 ms
-    from pinfold.cli.views.plan import plan_view, planned_on  # noqa: PLC0415 - 11 ms
     from pinfold.planning.plan_document import plan_document  # noqa: PLC0415 - 11 ms
+    from pinfold.views.plan import plan_view, planned_on  # noqa: PLC0415 - 11 ms
 
     request = load_request(manifests, node)
     if request.planner.node.cpu_policy is None:

@@ -17,13 +17,13 @@ from pinfold.cli.output import (
     print_text,
 )
 from pinfold.cli.terminal import style
-from pinfold.cli.views.simulation import simulation_view
-from pinfold.cli.views.worst import worst_view
 from pinfold.config.values import ConfigError
 from pinfold.planning.simulation.experiment.loading import load_experiment
 from pinfold.render.simulation.side_by_side import render_side_by_side
 from pinfold.render.simulation.worst import render_worst
 from pinfold.render.terminal import clean
+from pinfold.views.simulation import simulation_view
+from pinfold.views.worst import worst_view
 
 if TYPE_CHECKING:
     from pinfold.cli.report_files import ReportFiles

@@ -26,7 +26,6 @@ from pinfold.cli.options.state import (
 from pinfold.cli.output import input_errors, output_option
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.start.exit_statuses import FINDINGS, NOT_TAKEN, UNMENDED, UNUSABLE
-from pinfold.cli.views.state import versions_document, versions_text
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
 )
@@ -42,6 +41,7 @@ from pinfold.state.layouts import Layout
 from pinfold.state.repair import Repair, RepairError, RepairRequest, repair
 from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
+from pinfold.views.state import versions_document, versions_text
 
 _USER_ERRORS = (
     StateFileError,

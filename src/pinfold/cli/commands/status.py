@@ -12,10 +12,10 @@ from pinfold.cli.client import Client, socket_option
 from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_option
 from pinfold.cli.output import color_option, each_pod_option, output_option, print_json, print_text
 from pinfold.cli.terminal import style
-from pinfold.cli.views.status import status_view
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.text import render_plan
+from pinfold.views.status import status_view
 
 
 @click.command()

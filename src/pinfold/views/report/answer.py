@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec import UNSET
 
-from pinfold.cli.views.numbers import counted, number, percent
-from pinfold.cli.views.report.configurations import Configuration, is_many, range_of, rejected_share
 from pinfold.documents.simulation.results import Needed, Run, Simulation
 from pinfold.render.report.view import Block, Column, Folded, Points, Section, Shown, Table, Text
+from pinfold.views.numbers import counted, number, percent
+from pinfold.views.report.configurations import Configuration, is_many, range_of, rejected_share
 
 
 def answer(simulation: Simulation, compared: Sequence[Configuration]) -> Section:

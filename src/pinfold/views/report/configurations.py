@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from pinfold.cli.views.numbers import SPACE
 from pinfold.documents.simulation.results import Run, Simulation
 from pinfold.render.report.texts import isolated
+from pinfold.views.numbers import SPACE
 
 _MOST_PLAIN = 8
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from pinfold.cli.views.numbers import duration, number
-from pinfold.cli.views.report.configurations import Configuration, banded, is_many, range_of
 from pinfold.documents.simulation.results import Run
 from pinfold.render.report.view import Column, Figure, Line, LineChart, Section, Table, Text
+from pinfold.views.numbers import duration, number
+from pinfold.views.report.configurations import Configuration, banded, is_many, range_of
 
 _MOMENTS: Final = 240
 _MANY_LINES: Final = 6

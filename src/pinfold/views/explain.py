@@ -8,7 +8,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.cli.views.node import ENDED, alignment, kubelet_words
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.control import LoadDrivenContainer
@@ -33,6 +32,7 @@ from pinfold.render.explain_text import (
     SeveralView,
 )
 from pinfold.render.plan_view import POD_POOL, extras
+from pinfold.views.node import ENDED, alignment, kubelet_words
 
 MAX_HINTS_SHOWN: Final = 24
 

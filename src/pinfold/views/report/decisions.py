@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pinfold.cli.views.numbers import counted, duration
-from pinfold.cli.views.report.configurations import Configuration
 from pinfold.documents.simulation.results import Simulation, WorstDecision
 from pinfold.formats.yaml_writing import written_yaml
 from pinfold.render.report.view import Block, Folded, Points, Section, Text
+from pinfold.views.numbers import counted, duration
+from pinfold.views.report.configurations import Configuration
 
 _MOST: Final = 5
 """Of a configuration."""

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from pinfold.adapters.machines.own_json import machine_from_own_json
-from pinfold.cli.views.node import (
+from pinfold.core.kubelet.versions import told_version
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
+from pinfold.documents.node import Node, ZoneResource
+from pinfold.documents.status import Agent, Container, Pod, Status
+from pinfold.render.machine_map import machine_map
+from pinfold.render.node_map import lend, number_owners, with_devices
+from pinfold.render.numa_panel import Gauge, NUMAGauges, devices_at
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
+from pinfold.views.node import (
     ENDED,
     besides,
     bubble_lines,
@@ -20,17 +31,6 @@ from pinfold.cli.views.node import (
     quota_lines,
     quota_notes,
 )
-from pinfold.core.kubelet.versions import told_version
-from pinfold.core.machine.kubelet_view import kubelet_view
-from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
-from pinfold.core.values.cpuset import CPUSet
-from pinfold.core.values.quantity import Quantity
-from pinfold.documents.node import Node, ZoneResource
-from pinfold.documents.status import Agent, Container, Pod, Status
-from pinfold.render.machine_map import machine_map
-from pinfold.render.node_map import lend, number_owners, with_devices
-from pinfold.render.numa_panel import Gauge, NUMAGauges, devices_at
-from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
 
 _IDLE: Final = 0.9
 """The share of the time from which on a CPU is called idle."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from pinfold.cli.views.numbers import memory, number, percent
-from pinfold.cli.views.report.configurations import Configuration, banded, is_many, range_of
 from pinfold.documents.simulation.results import Run, Spread
 from pinfold.render.report.view import (
     Bar,
@@ -21,6 +19,8 @@ from pinfold.render.report.view import (
     Table,
     Text,
 )
+from pinfold.views.numbers import memory, number, percent
+from pinfold.views.report.configurations import Configuration, banded, is_many, range_of
 
 _NAME: Final = Column("Configuration", numeric=False)
 _MOST_GROUPS: Final = 4

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pinfold.cli.views.numbers import counted, duration
-from pinfold.cli.views.report.answer import answer
-from pinfold.cli.views.report.configurations import Configuration, configurations, range_of
-from pinfold.cli.views.report.decisions import caveats, experiment, worst_decisions
-from pinfold.cli.views.report.nodes_needed import nodes_needed
-from pinfold.cli.views.report.places import places
-from pinfold.cli.views.report.pods import pods
-from pinfold.cli.views.report.series import series
 from pinfold.documents.simulation.results import Simulation
 from pinfold.render.report.texts import isolated
 from pinfold.render.report.view import Report
+from pinfold.views.numbers import counted, duration
+from pinfold.views.report.answer import answer
+from pinfold.views.report.configurations import Configuration, configurations, range_of
+from pinfold.views.report.decisions import caveats, experiment, worst_decisions
+from pinfold.views.report.nodes_needed import nodes_needed
+from pinfold.views.report.places import places
+from pinfold.views.report.pods import pods
+from pinfold.views.report.series import series
 
 
 def report_view(simulation: Simulation) -> Report:

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pinfold.cli.views.numbers import number, percent
-from pinfold.cli.views.report.configurations import (
-    Configuration,
-    all_names,
-    banded,
-    is_many,
-    range_of,
-)
 from pinfold.documents.simulation.results import Run
 from pinfold.render.report.view import (
     Bar,
@@ -24,6 +16,14 @@ from pinfold.render.report.view import (
     Section,
     Table,
     Text,
+)
+from pinfold.views.numbers import number, percent
+from pinfold.views.report.configurations import (
+    Configuration,
+    all_names,
+    banded,
+    is_many,
+    range_of,
 )
 
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from msgspec import UNSET
 
-from pinfold.cli.views.numbers import number, percent
-from pinfold.cli.views.report.configurations import Configuration, is_many, range_of
 from pinfold.documents.simulation.results import Needed, Simulation
 from pinfold.render.report.view import (
     Bar,
@@ -22,6 +20,8 @@ from pinfold.render.report.view import (
     Table,
     Text,
 )
+from pinfold.views.numbers import number, percent
+from pinfold.views.report.configurations import Configuration, is_many, range_of
 
 _MOST_LINES: Final = 24
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.cli.views.node import quota_lines, quota_notes
-from pinfold.cli.views.plan import Owners, plan_view, planned_on
 from pinfold.documents.cluster_plan import ClusterPlan, ClusterPod
 from pinfold.planning.planner import Plan
 from pinfold.render.nodes import NodesView, PlacedRow
+from pinfold.views.node import quota_lines, quota_notes
+from pinfold.views.plan import Owners, plan_view, planned_on
 
 _SHOWN: Final = 3
 

@@ -9,18 +9,6 @@ from typing import TypeAlias
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from pinfold.cli.views.node import (
-    besides,
-    bubble_lines,
-    idle_siblings,
-    kubelet_words,
-    of_pod,
-    owner_key,
-    pod_owners,
-    policies,
-    quota_lines,
-    quota_notes,
-)
 from pinfold.core.kubelet.faults import FAULTS
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
@@ -47,6 +35,18 @@ from pinfold.render.node_map import Owner, number_owners, with_devices
 from pinfold.render.numa_panel import Gauge, NUMAGauges, devices_at
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, ResizeRow, extras
 from pinfold.render.topology_view import binary_size
+from pinfold.views.node import (
+    besides,
+    bubble_lines,
+    idle_siblings,
+    kubelet_words,
+    of_pod,
+    owner_key,
+    pod_owners,
+    policies,
+    quota_lines,
+    quota_notes,
+)
 
 Owners: TypeAlias = Mapping[str, tuple[PodOwner, ...]]
 """The workloads that a pod is of, by its uid."""

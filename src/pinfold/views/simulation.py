@@ -8,7 +8,6 @@ from statistics import fmean
 
 from msgspec import UNSET, Struct
 
-from pinfold.cli.views.numbers import count_cell, duration, mean_cell, memory, plain, share_cell
 from pinfold.documents.simulation.results import Needed, Run, Simulation
 from pinfold.render.simulation.side_by_side import (
     Column,
@@ -17,6 +16,7 @@ from pinfold.render.simulation.side_by_side import (
     FigureSection,
     SideBySide,
 )
+from pinfold.views.numbers import count_cell, duration, mean_cell, memory, plain, share_cell
 
 Number = Callable[[Run], float]
 Shown = Callable[[float], str]

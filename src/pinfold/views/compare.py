@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pinfold.cli.views.node import pod_owners
-from pinfold.cli.views.plan import PlannedOn, plan_view
 from pinfold.documents.plan import Comparison, Plan
 from pinfold.render.compare import CompareView, align_owners
+from pinfold.views.node import pod_owners
+from pinfold.views.plan import PlannedOn, plan_view
 
 
 def compare_view(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from pinfold.cli.views.node import kubelet_words, policies
 from pinfold.core.pod.pod import CPU
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.plan_document import kubelet_record, planned_config
@@ -16,6 +15,7 @@ from pinfold.planning.simulation.observers.worst import pod_name
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner
 from pinfold.render.simulation.life import LifeView, Moment, clock
+from pinfold.views.node import kubelet_words, policies
 
 _GROUPS: Final = dict(zip(BEYOND, ("NUMA nodes", "sockets", "caches", "cores"), strict=True))
 _SYMBOLS: Final = 70
