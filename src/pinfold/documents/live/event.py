@@ -17,7 +17,7 @@ from pinfold.documents.records import CPUs, Document, Record
 from pinfold.documents.status import Agent, Pod, Status
 
 EventKind: TypeAlias = Annotated[
-    str, Meta(extra_json_schema={"enum": ["whole", "changed", "observed"]})
+    str, Meta(extra_json_schema={"enum": ["whole", "changed", "observed", "away"]})
 ]
 
 
@@ -54,14 +54,21 @@ class Event(Document, frozen=True, kw_only=True):
     """One event; of the three fields that are named like kinds there is that of its ``kind``."""
 
     id: str
-    """Also the ``id`` of the stream, from which ``Last-Event-ID`` goes on."""
+    """Also the ``id`` of the stream, from which ``Last-Event-ID`` goes on; that of ``away`` is the
+    one before it."""
     at: float
     """Seconds since the epoch."""
     kind: EventKind
     """``whole``: forget what was before, such as after a restart of the agent; ``changed``;
-    ``observed``: what containers and CPUs did in the last interval."""
+    ``observed``: what containers and CPUs did in the last interval.
+
+    Only from ``pinfold serve``: ``away``, the agent does not answer, and what was told last may not
+    be so any more; until the next event of any other kind."""
     whole: Whole | UnsetType = UNSET
     changed: Changed | UnsetType = UNSET
     observed: Observation | UnsetType = UNSET
     scene: Scene | UnsetType = UNSET
-    """How the node is drawn from now on; only from ``pinfold serve``."""
+    """How the node is drawn from now on; only from ``pinfold serve``, with ``whole`` and
+    ``changed``, which have nothing else there."""
+    problem: str | UnsetType = UNSET
+    """Of ``away``: what is wrong and what helps, in words."""
