@@ -37,8 +37,12 @@ def render_history(entries: Sequence[HistoryEntry]) -> str:
 
 def _line(entry: HistoryEntry, kinds: int) -> str:
     at = datetime.fromtimestamp(entry.at).astimezone().isoformat(" ", "seconds")
-    words = "; ".join(filter(None, _words(entry)))
-    return f"{at}  {entry.kind:{kinds}}  {entry.pod or 'node'}  {words}".rstrip()
+    return f"{at}  {entry.kind:{kinds}}  {entry.pod or 'node'}  {history_words(entry)}".rstrip()
+
+
+def history_words(entry: HistoryEntry) -> str:
+    """What an entry says beside its time, its kind and its pod, in one line; may be empty."""
+    return "; ".join(filter(None, _words(entry)))
 
 
 def _words(entry: HistoryEntry) -> Iterator[str]:

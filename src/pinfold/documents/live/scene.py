@@ -44,6 +44,12 @@ class Paint(Record, frozen=True, kw_only=True):
     stripes: Stripes = ""
     stripe: Color | UnsetType = UNSET
     """The colour of the stripes, where there are some."""
+    outline: bool = False
+    """Whether it is a dashed outline and no block, such as that of a CPU that is offline."""
+    dark_background: Color | UnsetType = UNSET
+    """The background on a dark page, where it is another one there."""
+    dark_text: Color | UnsetType = UNSET
+    """The text on it."""
 
 
 class SceneOwner(Record, frozen=True, kw_only=True):
