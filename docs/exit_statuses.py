@@ -7,7 +7,8 @@ from pinfold.cli.start.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
 _STATUSES = """\
 A command's status is 2 where its input is at fault (the command line, a file), and 1 for what was
 looked at and refused. One line on standard error says what is wrong, where, and what to do. Each
-`--help` ends with the statuses of the command.
+`--help` ends with the statuses of the command, and `pinfold COMMAND --explain-exit [STATUS]` says
+what to do.
 """
 _STATUSES_BELOW = """\
 A file or a standard output that cannot be written for want of room, or a standard output that is
@@ -23,12 +24,19 @@ was before. `pinfold simulate` prints what it has by then.
 def page() -> str:
     """With what each command ends."""
     parts = ["\n# Exit statuses\n", _STATUSES]
-    parts += ["| Status | Meaning |", "|---|---|"]
-    parts += [f"| {row.code} | {row.meaning} |" for row in GENERAL]
+    parts += ["| Status | Meaning | What to do |", "|---|---|---|"]
+    parts += [f"| {row.code} | {row.meaning} | {_cell(row.remedy)} |" for row in GENERAL]
     parts += ["", _STATUSES_BELOW, "What they mean of single commands:\n"]
-    parts += ["| Command | Status | Meaning |", "|---|---|---|"]
-    parts += [f"| {_commands_of(row)} | {_status(row)} | {row.meaning} |" for row in OF_COMMANDS]
+    parts += ["| Command | Status | Meaning | What to do |", "|---|---|---|---|"]
+    parts += [
+        f"| {_commands_of(row)} | {_status(row)} | {row.meaning} | {_cell(row.remedy)} |"
+        for row in OF_COMMANDS
+    ]
     return "\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _commands_of(row: ExitStatus) -> str:

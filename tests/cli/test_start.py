@@ -25,7 +25,12 @@ def test_the_list_says_what_the_command_says_of_itself(name: str) -> None:
 def test_commands_and_options_are_completed() -> None:
     complete = BashComplete(main, {}, "pinfold", "_PINFOLD_COMPLETE").get_completions
     assert [item.value for item in complete([], "st")] == ["state", "status"]
-    assert [item.value for item in complete([], "-")] == ["--version", "-h", "--help"]
+    assert [item.value for item in complete([], "-")] == [
+        "--version",
+        "--explain-exit",
+        "-h",
+        "--help",
+    ]
     assert "--watch" in [item.value for item in complete(["status"], "--")]
     assert [item.value for item in complete(["state"], "sh")] == ["show"]
 

@@ -41,8 +41,16 @@ COMMANDS: Final = {
 }
 """Each command (its module in ``commands`` has its name), and the first sentence of its help."""
 
+ROOMS: Final = {"schema": "about"}
+"""The folder of ``commands`` in which the module of a command is; those not here are in none."""
 
-@click.group(cls=Program, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=Program,
+    table=COMMANDS,
+    rooms=ROOMS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="pinfold")
 def main() -> None:
     """Pinfold keeps containers on their CPUs.

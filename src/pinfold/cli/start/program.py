@@ -14,7 +14,8 @@ from click.shell_completion import CompletionItem
 from pinfold.cli.output import InputError
 from pinfold.cli.start import streams
 from pinfold.cli.start.command_line import check_command_line
-from pinfold.cli.start.exit_statuses import INTERRUPTED, epilog
+from pinfold.cli.start.exit_statuses import INTERRUPTED
+from pinfold.cli.start.status_words import epilog, explain_exit_option
 from pinfold.linux.endings import end_at_once, end_with_cleanup
 
 _NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
@@ -42,13 +43,21 @@ class _Listed(click.Group):
 class Program(click.Group):
     """Imports a command's module when it is called; lists and completes without any of them.
 
-    ``table``: each command, whose module in ``cli.commands`` has its name, with the first sentence
-    of its help.
+    ``table``: each command with the first sentence of its help.  ``rooms``: the folder of
+    ``cli.commands`` in which its module is, which has its name; without one it is there itself.
     """
 
-    def __init__(self, *args: Any, table: Mapping[str, str], **more: Any) -> None:  # noqa: ANN401 - click's
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's
+        table: Mapping[str, str],
+        rooms: Mapping[str, str],
+        **more: Any,  # noqa: ANN401 - click's
+    ) -> None:
         super().__init__(*args, **more)
+        self.params.append(explain_exit_option(""))
         self._table = table
+        self._rooms = rooms
         self._has_signals = False
 
     def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - click's signature
@@ -106,7 +115,9 @@ class Program(click.Group):
         """Load a command; its help ends with its exit statuses."""
         if cmd_name not in self._table:
             return None
-        command = getattr(importlib.import_module(f"pinfold.cli.commands.{cmd_name}"), cmd_name)
+        room = f".{self._rooms[cmd_name]}" if cmd_name in self._rooms else ""
+        module = importlib.import_module(f"pinfold.cli.commands{room}.{cmd_name}")
+        command = getattr(module, cmd_name)
         if not isinstance(command, click.Command):
             return None
         _tell_statuses(command, cmd_name)
@@ -158,7 +169,13 @@ def _plainly(error: click.BadParameter) -> str:
 
 
 def _tell_statuses(command: click.Command, name: str) -> None:
-    """Have the help of a command, or of those below it, end with its exit statuses."""
+    """Have the help of a command, or of those below it, end with its exit statuses; once.
+
+    What a module holds is one object, however often it is looked up.
+    """
+    if any(one.name == "explain_exit" for one in command.params):
+        return
+    command.params.append(explain_exit_option(name))
     if isinstance(command, click.Group):
         for below, one in command.commands.items():
             _tell_statuses(one, f"{name} {below}")
