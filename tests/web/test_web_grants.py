@@ -20,7 +20,7 @@ from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
-from pinfold.views.status import status_view
+from pinfold.views.status import Hardware, status_view
 from tests.scenes.manager_harness import ALL_MANAGERS, manifest
 from tests.scenes.published_schemas import machine_document
 from tests.scenes.waiting import wait_until
@@ -98,7 +98,7 @@ def picture(api: Served, *, connected: bool = True) -> str:
     status["agent"]["devicePlugins"] = {"folder": None, "resources": plugins}
     view = status_view(
         msgspec.convert(status, Status),
-        machine_document(machine, kubelet_view(machine)),
+        Hardware.told(machine_document(machine, kubelet_view(machine))),
         msgspec.convert(api.ask("GET", "/v1/node").json, Node),
     )
     return render_plan(view, Style(width=100))
@@ -121,9 +121,9 @@ def test_a_node_without_any_of_it_has_no_panel(tmp_path: Path) -> None:
     with served(tmp_path / "plain") as server:
         status = server.ask("GET", "/v1/status").json
         machine = parse_short_form(server.node.machine)
-        document = machine_document(machine, kubelet_view(machine))
+        hardware = Hardware.told(machine_document(machine, kubelet_view(machine)))
         node = msgspec.convert(server.ask("GET", "/v1/node").json, Node)
-        assert status_view(msgspec.convert(status, Status), document, node).numa == ()
+        assert status_view(msgspec.convert(status, Status), hardware, node).numa == ()
 
 
 def test_devices_without_their_plugin_are_told_as_used(api: Served) -> None:

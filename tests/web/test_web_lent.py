@@ -15,7 +15,7 @@ from pinfold.documents.status import Status
 from pinfold.node.settings import NodeSettings
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
-from pinfold.views.status import status_view
+from pinfold.views.status import Hardware, status_view
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, container, phase, served
@@ -25,7 +25,7 @@ def look(api: Served) -> tuple[Status, str]:
     """The status, and its picture."""
     status = msgspec.convert(api.ask("GET", "/v1/status").json, Status)
     node = msgspec.convert(api.ask("GET", "/v1/node").json, Node)
-    view = status_view(status, api.ask("GET", "/v1/machine").json, node)
+    view = status_view(status, Hardware.told(api.ask("GET", "/v1/machine").json), node)
     return status, render_plan(view, Style(100))
 
 
@@ -64,7 +64,7 @@ def test_the_last_decisions_are_shown(tmp_path: Path) -> None:
         status = msgspec.convert(api.ask("GET", "/v1/status").json, Status)
         node = msgspec.convert(api.ask("GET", "/v1/node").json, Node)
         status = replace(status, agent=replace(status.agent, control=control))
-        view = status_view(status, api.ask("GET", "/v1/machine").json, node)
+        view = status_view(status, Hardware.told(api.ask("GET", "/v1/machine").json), node)
     shown = [note.partition(": ")[2] for note in view.notes if note.startswith("decided at ")]
     assert shown == [
         "suppression: reason 2",

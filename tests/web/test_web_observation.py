@@ -16,7 +16,7 @@ from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.ports.errors import ContainerKey
 from pinfold.render.plan_view import PlanView
-from pinfold.views.status import status_view
+from pinfold.views.status import Hardware, status_view
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, phase, served
@@ -109,7 +109,7 @@ def test_rates_and_history(api: Served) -> None:
 
 def view(api: Served) -> PlanView:
     node = msgspec.convert(api.ask("GET", "/v1/node").json, Node)
-    machine = api.ask("GET", "/v1/machine").json
+    machine = Hardware.told(api.ask("GET", "/v1/machine").json)
     return status_view(msgspec.convert(status(api), Status), machine, node)
 
 

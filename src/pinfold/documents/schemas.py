@@ -37,6 +37,7 @@ from pinfold.documents.audit import Audit
 from pinfold.documents.cluster_plan import ClusterPlan
 from pinfold.documents.explanation import Explanation, Explanations
 from pinfold.documents.hugepages import HugepageChange, HugepagePools
+from pinfold.documents.live.scene import Scene, ScenePage
 from pinfold.documents.machine import Machine
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.node import Node
@@ -103,6 +104,10 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
         ResizeAnswer, "`pinfold resize -o json`, answer of `PATCH /v1/pods/{namespace}/{name}`"
     ),
     "run": Published(Run, "body of `POST /v1/run`"),
+    "scene": Published(
+        Scene, "how a node is drawn: `GET /v1/scene` of `pinfold serve`, and part of its events"
+    ),
+    "scene-page": Published(ScenePage, "what a page of `pinfold plan -o html` holds"),
     "shield": Published(Shield, "`pinfold shield -o json`"),
     "simulation": Published(Simulation, "`pinfold simulate -o json`"),
     "state-check": Published(StateCheck, "`pinfold state check -o json`"),

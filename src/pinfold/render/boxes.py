@@ -110,6 +110,11 @@ class Box(Struct, frozen=True):
     offline: bool = False
     devices: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """``Socket 0 · NUMA node 0 · 64 GiB``; empty of one without labels."""
+        return "Offline" if self.offline else " · ".join(label.text() for label in self.labels)
+
     def all_cores(self) -> Iterator[Core]:
         """Every core in the box and the boxes inside it, in drawing order."""
         yield from self.cores

@@ -13,6 +13,7 @@ from pinfold.render.move_words import headline, staying
 from pinfold.render.moves import move_lines
 from pinfold.render.terminal import Line, Style, cell_width, clean, pad, print_lines, wrap
 
+_ENDLESS: Final = 1 << 20
 _ALIKE: Final = 3
 """So many of those alike are named."""
 
@@ -110,6 +111,13 @@ def render_explain(view: ExplainView, style: Style, *, hints: bool = False) -> s
     return print_lines([*_explained(view, style, hints=hints), *_notes(view.notes, style)], style)
 
 
+def explain_lines(view: ExplainView) -> tuple[str, ...]:
+    """The explanation for a page: a line each, however long, and nothing of options."""
+    style = Style(width=_ENDLESS)
+    lines = [*_explained(view, style, hints=False, offers=False), *_notes(view.notes, style)]
+    return tuple(print_lines(lines, style).splitlines())
+
+
 def render_several(view: SeveralView, style: Style, *, hints: bool = False) -> str:
     """Several explanations, one after the other; those alike are told once."""
     lines: list[Line] = []
@@ -141,7 +149,12 @@ def render_rejections(view: SeveralView, style: Style) -> str:
 
 
 def _explained(
-    view: ExplainView, style: Style, *, alike: Sequence[str] = (), hints: bool
+    view: ExplainView,
+    style: Style,
+    *,
+    alike: Sequence[str] = (),
+    hints: bool,
+    offers: bool = True,
 ) -> Iterator[Line]:
     """The answer, what would help, and then how it came about."""
     yield from _names(view, style, alike)
@@ -170,7 +183,7 @@ def _explained(
     for container in every:
         yield []
         yield from _container(container, style, hints=hints)
-    if not hints and any(one.providers for one in every):
+    if offers and not hints and any(one.providers for one in every):
         yield []
         yield from _hanging("", "--hints shows the hints of each provider", style, "", "dim")
 

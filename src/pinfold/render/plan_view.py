@@ -53,7 +53,7 @@ class PodRow(Struct, frozen=True):
     ``failed`` is one that was admitted and has failed since; where it says a ``reason``, that is
     told in place of the containers, as a refusal is.  ``whole`` are lines on what the pod has as a
     whole, which its containers divide.  ``owner`` is the workload that has created it, such as
-    ``deployment/web``, where something says so.
+    ``deployment/web``, where something says so.  One that has ``ended`` has nothing any more.
     """
 
     namespace: str
@@ -66,6 +66,8 @@ class PodRow(Struct, frozen=True):
     failed: bool = False
     whole: tuple[str, ...] = ()
     owner: str | None = None
+    uid: str = ""
+    ended: bool = False
 
     @property
     def full_name(self) -> str:

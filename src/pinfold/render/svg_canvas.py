@@ -249,6 +249,15 @@ def cell_look(node_map: NodeMap, cell: Cell) -> Look:
     return Look(f"c-{cell.state.name.lower()}", f"#{paint.background}", f"#{paint.text}")
 
 
+def state_colors(state: CellState) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Background and text of a state that no owner has, on light pages and on dark ones."""
+    if state is CellState.OFFLINE:
+        return (LIGHT["bg"], LIGHT["off"]), (DARK["bg"], DARK["off"])
+    paint = STATES[state]
+    light = f"#{paint.background}", f"#{paint.text}"
+    return light, STATES_IN_THE_DARK.get(state, light)
+
+
 def owner_look(owner: Owner) -> Look:
     """How an owner's cells are drawn."""
     paint = owner_paint(owner.painted)

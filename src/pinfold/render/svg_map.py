@@ -74,7 +74,7 @@ class MapDrawing:
 
     def _outside(self, box: Box, width: float) -> tuple[float, float]:
         size = self._inside(box, width - 2 * _PAD)
-        title = _TITLE if _full_title(box) else 0
+        title = _TITLE if box.title else 0
         full, short = (self._title_width(box, short=short) for short in (False, True))
         inner = max(size.width, short, min(full, width - 2 * _PAD))
         height = size.height + 2 * _PAD + title + len(_devices(box, inner)) * _DEVICES
@@ -115,7 +115,7 @@ class MapDrawing:
         )
 
     def _title_width(self, box: Box, *, short: bool) -> float:
-        title = _short_title(box) if short else _full_title(box)
+        title = _short_title(box) if short else box.title
         if title not in self.titles:
             self.titles[title] = text_width(title, 12, bold=True)
         return self.titles[title]
@@ -149,7 +149,7 @@ class MapDrawing:
     ) -> None:
         x, y, width, high = at
         canvas.rect(at, f"box{min(depth, 2)}", radius=8, stroke="edge")
-        title = _full_title(box)
+        title = box.title
         inner = width - 2 * _PAD
         top = y + _PAD
         if title:
@@ -215,10 +215,6 @@ def _ink(depth: int) -> str:
 def _devices(box: Box, width: float) -> list[str]:
     """The devices of a box in lines of this width."""
     return wrap_text(" · ".join(box.devices), 11.5, width) if box.devices else []
-
-
-def _full_title(box: Box) -> str:
-    return "Offline" if box.offline else " · ".join(label.text() for label in box.labels)
 
 
 def _short_title(box: Box) -> str:

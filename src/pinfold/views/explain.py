@@ -30,6 +30,7 @@ from pinfold.render.explain_text import (
     HintRow,
     ProviderHints,
     SeveralView,
+    explain_lines,
 )
 from pinfold.render.plan_view import POD_POOL, extras
 from pinfold.views.node import ENDED, alignment, kubelet_words
@@ -77,6 +78,13 @@ def explain_view(
         failed=ended is not None and ended.phase == "Failed",
         moves=explanation.moves or None,
     )
+
+
+def explained_lines(
+    explanation: Explanation, policy: str = "", topology: CPUTopology | None = None
+) -> tuple[str, ...]:
+    """The words of ``pinfold explain`` for a page, a line each; see :func:`explain_view`."""
+    return explain_lines(explain_view(explanation, policy, topology))
 
 
 def several_view(

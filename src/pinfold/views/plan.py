@@ -198,6 +198,7 @@ def _planned(pod: PlannedPod, keys: set[str], *, tells: bool) -> PodRow:
             *(f"pod {line}" for line in _protection(pod.memory_qos)),
             *_faulty(pod),
         ),
+        uid=pod.uid,
     )
 
 

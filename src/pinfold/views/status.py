@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Self
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.core.kubelet.versions import told_version
 from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
@@ -41,10 +44,31 @@ _LAST: Final = 3
 _WORTH_TELLING: Final = 0.005
 
 
-def status_view(status: Status, machine: object, node: Node) -> PlanView:
-    """What ``GET /v1/status``, ``GET /v1/machine`` and ``GET /v1/node`` say, as a picture."""
-    hardware = machine_from_own_json(machine, file="the agent's machine")
-    unseen = kubelet_view(hardware).unseen
+class Hardware(Struct, frozen=True):
+    """The machine of a live node, which stays while its pods come and go."""
+
+    machine: Machine
+    unseen: CPUSet
+    """What the kubelet does not see of it."""
+
+    @classmethod
+    def told(cls, document: object) -> Self:
+        """What ``GET /v1/machine`` says.
+
+        Raises:
+            MachineError: an agent of another version, or no machine.
+        """
+        machine = machine_from_own_json(document, file="the agent's machine")
+        return cls(machine, kubelet_view(machine).unseen)
+
+
+def status_view(status: Status, on: Hardware, node: Node, *, observed: bool = True) -> PlanView:
+    """What ``GET /v1/status``, ``GET /v1/machine`` and ``GET /v1/node`` say, as a picture.
+
+    With ``observed`` also what containers and CPUs did in the last interval, which is otherwise
+    in each picture.
+    """
+    hardware, unseen = on.machine, on.unseen
     nri = status.agent.nri
     if nri and nri.audits_only:
         # The kubelet gives out the CPUs; which, only it knows.
@@ -52,7 +76,7 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
             title=hardware.name,
             subtitle=f"audits only · the kubelet's CPU manager {nri.kubelet_policy}",
             node_map=machine_map(hardware, unseen=unseen),
-            notes=tuple(_notes(status, hardware.isolated)),
+            notes=tuple(_notes(status, hardware.isolated, observed=observed)),
             pins=False,
         )
     owners = number_owners(pod_owners(pod for pod in status.pods if pod.phase not in ENDED))
@@ -69,11 +93,11 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
         title=hardware.name,
         subtitle=_as_kubelet(status.agent) + policies(status.config, node.memory_manager_policy),
         node_map=with_devices(lend(drawn, _lent(status)), devices_at(gauges)),
-        pods=tuple(_live(pod, keys) for pod in status.pods),
+        pods=tuple(_live(pod, keys, observed=observed) for pod in status.pods),
         shared=shared,
         reserved=reserved,
         allocatable=CPUSet.parse(status.allocatable),
-        notes=tuple(_notes(status, hardware.isolated)),
+        notes=tuple(_notes(status, hardware.isolated, observed=observed)),
         isolated=hardware.isolated,
         idle=idle,
         numa=gauges,
@@ -111,7 +135,7 @@ def _lent(status: Status) -> CPUSet:
     return CPUSet.union_of(CPUSet.parse(one.lent) for one in containers if one.lent)
 
 
-def _live(pod: Pod, keys: set[str]) -> PodRow:
+def _live(pod: Pod, keys: set[str], *, observed: bool) -> PodRow:
     ended = pod.phase in ENDED
     return PodRow(
         pod.namespace,
@@ -132,7 +156,7 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
                     *_lends(container),
                     *_given(container),
                     *_earlier(container),
-                    *_does(container),
+                    *(_does(container) if observed else ()),
                 ),
                 remark="" if ended else of_pod(container),
             )
@@ -142,6 +166,8 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
         message=pod.message,
         failed=pod.phase == "Failed",
         whole=() if ended else tuple(bubble_lines(pod)),
+        uid=pod.uid,
+        ended=ended,
     )
 
 
@@ -198,7 +224,7 @@ def _offline(container: Container) -> Iterator[str]:
         yield "in the shared pool"
 
 
-def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
+def _notes(status: Status, isolated: CPUSet, *, observed: bool) -> Iterator[str]:
     agent = status.agent
     if status.offline:
         yield f"CPUs {status.offline} are offline"
@@ -208,7 +234,8 @@ def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
         what += " and isolated" if what == "reserved" and left & isolated else ""
         yield f"shared containers run on {status.pool}, which leaves out the {what} CPUs"
     yield from _version(agent)
-    yield from _observed(status)
+    if observed:
+        yield from _observed(status)
     yield from _interrupts(agent)
     yield from _controlled(agent)
     yield from _cache(status)

@@ -27,7 +27,7 @@ from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint
 from pinfold.state.layouts import Layout
-from pinfold.views.status import status_view
+from pinfold.views.status import Hardware, status_view
 from tests.scenes.manager_harness import STATIC
 from tests.scenes.nri_peer import (
     Recorder,
@@ -252,11 +252,12 @@ def test_the_status_beside_such_a_kubelet_says_so(tmp_path: Path) -> None:
     hardware = machine_document(machine, kubelet_view(machine))
     assert document["pool"] != document["shared"]
     pinning = render_plan(
-        status_view(msgspec.convert(document, Status), hardware, node), Style(width=100)
+        status_view(msgspec.convert(document, Status), Hardware.told(hardware), node),
+        Style(width=100),
     )
     assert "shared containers run on 1-7" in pinning
     document["agent"]["nri"] = nri("static", audits_only=True, problem=verdict.problem)
-    view = status_view(msgspec.convert(document, Status), hardware, node)
+    view = status_view(msgspec.convert(document, Status), Hardware.told(hardware), node)
     text = render_plan(view, Style(width=1000))
     assert "audits only · the kubelet's CPU manager static" in text
     assert verdict.problem in text
@@ -273,9 +274,8 @@ def test_a_status_while_the_runtime_is_away_says_so(tmp_path: Path) -> None:
         node = msgspec.convert(server.ask("GET", "/v1/node").json, Node)
     away = "/var/run/nri/nri.sock: nobody listens"
     document["agent"]["nri"] = nri("none", audits_only=False, problem=away)
-    view = status_view(
-        msgspec.convert(document, Status), machine_document(machine, kubelet_view(machine)), node
-    )
+    hardware = Hardware.told(machine_document(machine, kubelet_view(machine)))
+    view = status_view(msgspec.convert(document, Status), hardware, node)
     text = render_plan(view, Style(width=100))
     assert away in text
     assert "Shared pool" in text

@@ -25,7 +25,7 @@ from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.moves import MovesView, render_moves, render_moves_svg
 from pinfold.views.moves import moves_view
-from pinfold.views.status import status_view
+from pinfold.views.status import Hardware, status_view
 
 if TYPE_CHECKING:
     from pinfold.planning.planner import ResizedContainer
@@ -75,7 +75,9 @@ def _live(socket: str, *, dry_run: bool) -> tuple[MovesView, MovePlan]:
     """What the agent would move, or has moved, on its node as it was before."""
     client = Client(socket, timeout=None if not dry_run else 60.0)
     status = client.read("/v1/status", Status)
-    before = status_view(status, client.get("/v1/machine"), client.read("/v1/node", Node))
+    before = status_view(
+        status, Hardware.told(client.get("/v1/machine")), client.read("/v1/node", Node)
+    )
     told = client.get("/v1/rebalance") if dry_run else client.post("/v1/rebalance")
     document = client.understood(told, MovePlan)
     return moves_view(document, before), document

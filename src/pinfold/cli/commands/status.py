@@ -15,7 +15,7 @@ from pinfold.cli.terminal import style
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.text import render_plan
-from pinfold.views.status import status_view
+from pinfold.views.status import Hardware, status_view
 
 
 @click.command()
@@ -90,7 +90,9 @@ def _text(
     client: Client, output: str, namespace: str | None, *, each_pod: bool, color: bool | None
 ) -> str:
     status = client.read("/v1/status", Status)
-    view = status_view(status, client.get("/v1/machine"), client.read("/v1/node", Node))
+    view = status_view(
+        status, Hardware.told(client.get("/v1/machine")), client.read("/v1/node", Node)
+    )
     if view.pins:
         rows = zip(view.pods, status.pods, strict=True)
         view = replace(

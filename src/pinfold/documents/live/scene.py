@@ -74,9 +74,12 @@ class SceneState(Record, frozen=True, kw_only=True):
     """The CPUs that nobody owns, by what they are."""
 
     state: str
-    """The word of the legend: ``shared pool``, ``reserved``, ``isolated``, ``offline``..."""
+    """The word of the legend: ``shared pool``, ``reserved``, ``isolated``, ``offline``,
+    ``online`` where nobody gives out CPUs, ``idle sibling``, ``unseen by the kubelet``."""
     cpus: CPUs
     paint: Paint
+    paint_in_the_dark: Paint | UnsetType = UNSET
+    """How it is painted on a dark page; where this is left out, as on a light one."""
 
 
 class SceneContainer(Record, frozen=True, kw_only=True):
@@ -121,8 +124,8 @@ class SceneGauge(Record, frozen=True, kw_only=True):
     """How much of something is given out."""
 
     name: str
-    used: float
-    """0 to 1."""
+    used: float | None
+    """0 to 1; null where there is nothing, or nobody counts."""
     text: str
     """Such as ``24 of 64 GiB``."""
 
@@ -132,6 +135,15 @@ class SceneZone(Record, frozen=True, kw_only=True):
 
     title: str
     gauges: Sequence[SceneGauge]
+
+
+class SceneFact(Record, frozen=True, kw_only=True):
+    """A line below the pods."""
+
+    name: str
+    """Such as ``Allocatable``."""
+    value: str
+    remark: str = ""
 
 
 class Scene(Document, frozen=True, kw_only=True):
@@ -152,6 +164,8 @@ class Scene(Document, frozen=True, kw_only=True):
     """With the owners, each CPU of the machine once."""
     pods: Sequence[ScenePod]
     zones: Sequence[SceneZone] = ()
+    facts: Sequence[SceneFact] = ()
+    """The sets of CPUs, the cores that are free, quotas, resizes: what a plan says in text."""
     notes: Sequence[str] = ()
     marked: CPUs = ""
     """CPUs that are to be outlined, such as those that differ in a comparison."""
