@@ -66,6 +66,7 @@ def test_a_cell_is_painted_as_in_the_terminal(view: PlanView) -> None:
         paint, found = cell_paint(view.node_map, cell), found_of[cell.cpu]
         if paint == "dim":
             assert (found.background, found.text) == (LIGHT["bg"], LIGHT["off"])
+            assert found.outline
         else:
             assert (found.background, found.text) == (f"#{paint.background}", f"#{paint.text}")
         if cell.owner is None:

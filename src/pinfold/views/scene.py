@@ -184,18 +184,22 @@ def _states(node_map: NodeMap) -> Iterator[SceneState]:
             cpus[cell.state] = cpus.get(cell.state, 0) | 1 << cell.cpu
     for state in CellState:
         if state in cpus:
-            light, dark = state_colors(state)
-            mark = state_symbol(state).strip()
+            paint = _state_paint(state)
             yield SceneState(
-                state=state.value,
-                cpus=str(CPUSet.from_mask(cpus[state])),
-                paint=_state_paint(mark, light),
-                paint_in_the_dark=UNSET if dark == light else _state_paint(mark, dark),
+                state=state.value, cpus=str(CPUSet.from_mask(cpus[state])), paint=paint
             )
 
 
-def _state_paint(mark: str, colors: tuple[str, str]) -> Paint:
-    return Paint(mark=mark, background=colors[0], text=colors[1])
+def _state_paint(state: CellState) -> Paint:
+    light, dark = state_colors(state)
+    return Paint(
+        mark=state_symbol(state).strip(),
+        background=light[0],
+        text=light[1],
+        outline=state is CellState.OFFLINE,
+        dark_background=UNSET if dark == light else dark[0],
+        dark_text=UNSET if dark == light else dark[1],
+    )
 
 
 def _pod(pod: PodRow, why: Why) -> ScenePod:

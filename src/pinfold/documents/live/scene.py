@@ -78,8 +78,6 @@ class SceneState(Record, frozen=True, kw_only=True):
     ``online`` where nobody gives out CPUs, ``idle sibling``, ``unseen by the kubelet``."""
     cpus: CPUs
     paint: Paint
-    paint_in_the_dark: Paint | UnsetType = UNSET
-    """How it is painted on a dark page; where this is left out, as on a light one."""
 
 
 class SceneContainer(Record, frozen=True, kw_only=True):
