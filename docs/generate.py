@@ -20,6 +20,7 @@ from exit_statuses import page as exit_statuses
 from kubelet_metrics import page as kubelet_metrics
 from kubelet_versions import page as kubelet_versions
 from library_page import page as library
+from output_forms import page as output_forms
 
 from pinfold.cli import main as program
 from pinfold.config.settings import SETTINGS
@@ -166,6 +167,8 @@ def pages() -> dict[str, str]:
         + annotations_of_pods(),
         "reference/commands.md": commands(),
         "reference/documents.md": documents(),
+        "reference/output-forms.md": NOTICE.format(source="the commands' own tables")
+        + output_forms(),
         "reference/exit-statuses.md": NOTICE.format(source="cli/start/exit_statuses.py")
         + exit_statuses(),
         "reference/library.md": NOTICE.format(source="the docstrings of the library") + library(),

@@ -15,6 +15,7 @@ from fuzz.devices_target import DEVICES_TARGET
 from fuzz.dra_target import DRA_TARGET
 from fuzz.engine import Target
 from fuzz.experiment_target import EXPERIMENT_TARGET
+from fuzz.jsonpath_target import JSONPATH_TARGET
 from fuzz.linux_target import LINUX_TARGET
 from fuzz.machine_targets import MACHINE_TARGETS
 from fuzz.nri_target import NRI_TARGET
@@ -298,6 +299,7 @@ def _all() -> dict[str, Target]:
         DEVICES_TARGET,
         EXPERIMENT_TARGET,
         DRA_TARGET,
+        JSONPATH_TARGET,
         LINUX_TARGET,
         NRI_TARGET,
         PROFILE_TARGET,

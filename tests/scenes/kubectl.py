@@ -29,8 +29,19 @@ class Kubectl:
     config: Path | None = None
 
     def __call__(self, *words: str, given: str = "", status: int | None = 0) -> str:
-        """What it says; it has to end with the status, None: with any."""
-        done = subprocess.run(
+        """What it says on both streams; it has to end with the status, None: with any."""
+        done = self._run(words, given, subprocess.STDOUT)
+        assert status is None or done.returncode == status, done.stdout
+        return done.stdout
+
+    def tried(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """What it says on each of its streams, and how it ends."""
+        return self._run(words, given, subprocess.PIPE)
+
+    def _run(
+        self, words: tuple[str, ...], given: str, errors: int
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             ["kubectl", *words],
             env={
                 "HOME": str(self.home),
@@ -39,13 +50,11 @@ class Kubectl:
             },
             input=given,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             text=True,
             check=False,
             timeout=120 * PATIENCE,
         )
-        assert status is None or done.returncode == status, done.stdout
-        return done.stdout
 
 
 def kustomized(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pinfold.cli.forms import Output
 from pinfold.cli.node import Request, load_request
-from pinfold.cli.output import input_errors, print_json, print_text
+from pinfold.cli.output import input_errors, print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
 from pinfold.core.machine.machine import MachineError
@@ -24,7 +25,11 @@ from pinfold.views.node import policies
 
 
 def explain_planned(
-    files: tuple[str, ...], names: tuple[PodsName, ...], node: Mapping[str, Any], printed: Printed
+    files: tuple[str, ...],
+    names: tuple[PodsName, ...],
+    node: Mapping[str, Any],
+    printed: Printed,
+    output: Output,
 ) -> None:
     """Print why pods of manifests are placed as they are: those named, or all rejected ones."""
     request = load_request(files, node)
@@ -33,14 +38,14 @@ def explain_planned(
     policy = policies(config, config.memory_manager_policy, config.topology_manager_scope)
     if len(names) == 1 and names[0].kind == "Pod":
         document = _one(request, names[0])
-        if printed.as_json:
-            print_json(document)
+        if output.is_document:
+            output.tell(document)
             return
         view = explain_view(document, policy, planner.view.topology)
         view = replace(view, notes=(*view.notes, *request.notes_below))
         print_text(render_explain(view, style(printed.color), hints=printed.hints))
         return
-    _several(request, names, policy, printed)
+    _several(request, names, policy, printed, output)
 
 
 def _one(request: Request, name: PodsName) -> Explanation:
@@ -50,7 +55,9 @@ def _one(request: Request, name: PodsName) -> Explanation:
     return explain_document(request.planner, explanation)
 
 
-def _several(request: Request, names: tuple[PodsName, ...], policy: str, printed: Printed) -> None:
+def _several(
+    request: Request, names: tuple[PodsName, ...], policy: str, printed: Printed, output: Output
+) -> None:
     with input_errors(MachineError, UnknownPodError), progress_line("explaining"):
         chosen = {
             pod.uid for name in names for pod in pods_named(name, request.pods, request.owners)
@@ -61,8 +68,8 @@ def _several(request: Request, names: tuple[PodsName, ...], policy: str, printed
             lambda decision: decision.pod.uid in chosen if names else not decision.admitted,
         )
     document = explanations_document(request.planner, several, request.notes)
-    if printed.as_json:
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
         return
     shown = replace(document, notes=request.notes_below)
     view, how = several_view(shown, policy, request.planner.view.topology), style(printed.color)

@@ -12,11 +12,12 @@ from msgspec import Struct
 from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
+from pinfold.cli.forms import Output
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import NamedNode, named_nodes
 from pinfold.cli.node import load_devices
 from pinfold.cli.options.claims import claim_rules
-from pinfold.cli.output import InputError, input_errors, print_json, print_text
+from pinfold.cli.output import InputError, input_errors, print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.config.kubelet import told_by
 from pinfold.core.kubelet.node_object import NodeObject
@@ -51,7 +52,7 @@ def plan_nodes(
     manifests: tuple[str, ...],
     options: Mapping[str, Any],
     *,
-    as_json: bool,
+    output: Output,
     each_pod: bool,
     style: Style,
 ) -> None:
@@ -60,8 +61,8 @@ def plan_nodes(
     with progress_line("placing pods on the nodes"):
         placed = request.cluster.plan(request.pods)
     document = nodes_document(placed, request.notes)
-    if as_json:
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
     else:
         view = nodes_view(document, placed.plans, request.owners, each_pod=each_pod)
         print_text(render_nodes(view, style))

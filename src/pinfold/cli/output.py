@@ -56,18 +56,6 @@ def _comes_of_a_full_disk(error: BaseException | None) -> bool:
     return False
 
 
-def output_option(*formats: str) -> Callable[[F], F]:
-    """The ``-o`` option."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(formats),
-        default="text",
-        show_default=True,
-        help="How to print it.",
-    )
-
-
 def machine_option(command: F) -> F:
     """The ``--machine`` option."""
     return click.option(

@@ -41,7 +41,6 @@ MAX_HINTS_SHOWN: Final = 24
 class Printed(Struct, frozen=True):
     """How an explanation is to be printed."""
 
-    as_json: bool
     color: bool | None
     hints: bool
 

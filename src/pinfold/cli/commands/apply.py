@@ -9,8 +9,9 @@ import click
 from pinfold.adapters.kubernetes.files import ManifestError
 from pinfold.cli.applied_objects import NAMESPACE, POD, QUOTA, objects_in
 from pinfold.cli.client import Client, RefusedError, socket_option
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.pods import manifest_arguments, namespace_option
-from pinfold.cli.output import InputError, input_errors, output_option, print_json
+from pinfold.cli.output import InputError, input_errors
 from pinfold.cli.start.exit_statuses import REJECTED
 from pinfold.core.pod.isolation_levels import IsolationLevel
 from pinfold.documents.api import DecidedPod, ObjectName
@@ -22,8 +23,8 @@ from pinfold.documents.status import Container
 @manifest_arguments("FILE...")
 @namespace_option
 @socket_option
-@output_option("text", "json")
-def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output: str) -> None:
+@output_option("text", "json", "name")
+def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output: Output) -> None:
     """Run the pods of FILE... (a file, a folder, or - for standard input).
 
     ResourceQuotas among them are in force before any of the pods is decided about; of other objects
@@ -78,9 +79,9 @@ def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output
                 click.echo(f"Warning: {one.name}: {warning}", err=True)
         if output == "text":
             click.echo(_line(pod))
-    if output == "json":
+    if output.is_document:
         more = {"objects": applied} if applied else {}
-        print_json({"version": VERSION, "pods": answers, **more})
+        output.tell({"version": VERSION, "pods": answers, **more})
     if rejected:
         raise SystemExit(REJECTED.code)
 

@@ -25,14 +25,8 @@ from pinfold.audit.recorded import KUBELET_STATE, OWN_STATE, Place, RecordError,
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.told import AgentSays, Told
 from pinfold.cli.client import Client, socket_option
-from pinfold.cli.output import (
-    InputError,
-    color_option,
-    input_errors,
-    output_option,
-    print_json,
-    print_text,
-)
+from pinfold.cli.forms import Output, output_option
+from pinfold.cli.output import InputError, color_option, input_errors, print_text
 from pinfold.cli.start.exit_statuses import ANSWERED, DIFFERS
 from pinfold.cli.terminal import style
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
@@ -92,7 +86,7 @@ def audit(  # noqa: PLR0913 - the options
     strict: bool,
     root: Path,
     socket: str,
-    output: str,
+    output: Output,
     color: bool | None,
 ) -> None:
     """Does the kernel agree?  Compares the record of exclusive CPUs with the running kernel.
@@ -105,8 +99,8 @@ def audit(  # noqa: PLR0913 - the options
     with input_errors(PortError, StateFileError, RecordError):
         _check_there(given, root)
         report = _look(place, given, socket, runtime_endpoint)
-    if output == "json":
-        print_json(audit_document(report, strict=strict))
+    if output.is_document:
+        output.tell(audit_document(report, strict=strict))
     else:
         print_text(render_audit(report, style(color), strict=strict))
     raise SystemExit((ANSWERED if report.is_clean(strict=strict) else DIFFERS).code)

@@ -12,7 +12,8 @@ from pinfold.adapters.kubernetes.files import (
     manifest_documents,
     printable,
 )
-from pinfold.cli.output import Refused, input_errors, print_json, print_text
+from pinfold.cli.forms import Output, output_option
+from pinfold.cli.output import Refused, input_errors, print_text
 from pinfold.core.dra.convert import Converted, to_classes, to_dra
 from pinfold.core.dra.names import DEFAULT_DRIVER
 from pinfold.core.dra.objects import ConvertError, InvalidError, Located, located
@@ -40,16 +41,9 @@ _CLASSES: Final = "classes"
     f"[default: {DEFAULT_DRIVER}; on the way back what was converted here says it]",
 )
 @click.option("--strict", is_flag=True, help="Refuse where anything could not be carried over.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("yaml", "json")),
-    default="yaml",
-    show_default=True,
-    help="How to print it.",
-)
+@output_option("yaml", "json")
 def convert(
-    *, files: tuple[str, ...], wanted: str, driver: str | None, strict: bool, output: str
+    *, files: tuple[str, ...], wanted: str, driver: str | None, strict: bool, output: Output
 ) -> None:
     """Write classes of devices as objects of Dynamic Resource Allocation, or back.
 
@@ -85,8 +79,8 @@ def _objects(files: tuple[str, ...]) -> Iterator[Located]:
         yield from located(place, document.content)
 
 
-def _print(converted: Converted, output: str) -> None:
-    if output == "json":
-        print_json({"apiVersion": "v1", "kind": "List", "items": converted.objects})
-    else:
+def _print(converted: Converted, output: Output) -> None:
+    if output == "yaml":
         print_text(written_yaml(converted.objects))
+    else:
+        output.tell({"apiVersion": "v1", "kind": "List", "items": converted.objects})

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.claims import claim_options
 from pinfold.cli.options.nodes import node_options, refuse_without_manifests
 from pinfold.cli.options.pods import (
@@ -21,13 +22,7 @@ from pinfold.cli.options.pods import (
     manifest_arguments,
     namespace_option,
 )
-from pinfold.cli.output import (
-    InputError,
-    color_option,
-    output_option,
-    print_json,
-    print_text,
-)
+from pinfold.cli.output import InputError, color_option, print_text
 from pinfold.cli.terminal import style
 from pinfold.core.pod.owner import KIND_OF, PodsName
 from pinfold.documents.explanation import Explanation, Explanations
@@ -58,7 +53,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     pods: tuple[str, ...],
     namespace: str | None,
     socket: str,
-    output: str,
+    output: Output,
     color: bool | None,  # noqa: FBT001 - click
     *,
     all_namespaces: bool,
@@ -76,7 +71,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     it are named; each of them has been tried.
     """
     check_whose(namespace, all_namespaces=all_namespaces)
-    printed = Printed(output == "json", color, hints)
+    printed = Printed(color, hints)
     files, words = _sorted(manifests)
     files = (*filenames, *files)
     try:
@@ -88,7 +83,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     if files:
         from pinfold.cli.explained_plan import explain_planned  # noqa: PLC0415 - 30 ms
 
-        explain_planned(files, names, node, printed)
+        explain_planned(files, names, node, printed, output)
         return
     if not names:
         raise click.UsageError(
@@ -96,7 +91,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
             "NAMESPACE/NAME of an agent"
         )
     refuse_without_manifests(node)
-    _explain_recorded(names, socket, printed)
+    _explain_recorded(names, socket, printed, output)
 
 
 def _sorted(words: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -123,14 +118,16 @@ def _names_pods(word: str) -> bool:
     return first.lower() in KIND_OF or all(map(_LABELS.fullmatch, (first, rest)))
 
 
-def _explain_recorded(names: tuple[PodsName, ...], socket: str, printed: Printed) -> None:
+def _explain_recorded(
+    names: tuple[PodsName, ...], socket: str, printed: Printed, output: Output
+) -> None:
     client = Client(socket, timeout=30.0)
     for name in names:
         if name.kind != "Pod":
             raise InputError(f"{name.text}: an agent has pods and no workloads; give manifests")
     told = [_recorded(client, name) for name in names]
-    if printed.as_json:
-        print_json(told[0][0] if len(told) == 1 else _several(told))
+    if output.is_document:
+        output.tell(told[0][0] if len(told) == 1 else _several(told))
         return
     texts = [
         render_explain(explain_view(document), style(printed.color), hints=printed.hints)

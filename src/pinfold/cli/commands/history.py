@@ -7,8 +7,9 @@ from typing import Any, Final
 import click
 
 from pinfold.cli.client import Client, socket_option
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_option
-from pinfold.cli.output import output_option, print_json, print_text
+from pinfold.cli.output import print_text
 from pinfold.documents.api import History
 from pinfold.render.history_text import render_history
 
@@ -41,7 +42,7 @@ def history(  # noqa: PLR0913 - the options, one each
     namespace: str | None,
     all_namespaces: bool,
     socket: str,
-    output: str,
+    output: Output,
 ) -> None:
     """Print what the agent has decided, moved, lent and repaired; the newest last.
 
@@ -64,8 +65,8 @@ def history(  # noqa: PLR0913 - the options, one each
     told = client.get("/v1/history", **query)
     if within is not None:
         told = _of_namespace(client, told, within, limit)
-    if output == "json":
-        print_json(told)
+    if output.is_document:
+        output.tell(told)
         return
     entries = client.understood(told, History).entries
     if entries:

@@ -11,14 +11,8 @@ import click
 
 from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
 from pinfold.adapters.machines.source import open_machine
-from pinfold.cli.output import (
-    InputError,
-    Refused,
-    input_errors,
-    machine_option,
-    output_option,
-    print_json,
-)
+from pinfold.cli.forms import Output, output_option
+from pinfold.cli.output import InputError, Refused, input_errors, machine_option
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.memory.hugepage_pools import (
     Pool,
@@ -61,11 +55,11 @@ def hugepages() -> None:
 @machine_option
 @_root_option
 @output_option("text", "json")
-def show(*, machine: str | None, root: Path, output: str) -> None:
+def show(*, machine: str | None, root: Path, output: Output) -> None:
     """Show the pages of every size on every NUMA node: all, the free ones, the surplus."""
     pools = _live_pools(root) if machine is None else _recorded_pools(machine)
-    if output == "json":
-        print_json(_pools_document(pools))
+    if output.is_document:
+        output.tell(_pools_document(pools))
     else:
         click.echo("\n".join(_table(pools)))
 
@@ -90,7 +84,7 @@ def allocate(  # noqa: PLR0913 - the options, one each
     best_effort: bool,
     compact: bool,
     root: Path,
-    output: str,
+    output: Output,
 ) -> None:
     """Add huge pages of SIZE (2Mi, 1Gi) to the kernel's pools: COUNT pages, or BYTES such as 4Gi.
 
@@ -127,7 +121,7 @@ def release(  # noqa: PLR0913 - the options, one each
     total: str | None,
     node: int | None,
     root: Path,
-    output: str,
+    output: Output,
 ) -> None:
     """Give huge pages of SIZE back to the kernel: COUNT, or BYTES, or all that nobody uses.
 
@@ -213,7 +207,7 @@ def _tell(
     asked: int,
     before: dict[int | None, Pool],
     after: dict[int | None, Pool],
-    output: str,
+    output: Output,
 ) -> None:
     document = HugepageChange(
         size=size,
@@ -225,8 +219,8 @@ def _tell(
             for node, pool in before.items()
         ],
     )
-    if output == "json":
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
         return
     for node, pool in before.items():
         change = after[node].kept - pool.kept

@@ -10,20 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.model import NodeError
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import is_one_node
 from pinfold.cli.node import Request, load_request, placed_pods
 from pinfold.cli.options.claims import claim_options
 from pinfold.cli.options.nodes import node_options, resize_option, version_option
 from pinfold.cli.options.pods import manifest_arguments
-from pinfold.cli.output import (
-    color_option,
-    each_pod_option,
-    input_errors,
-    output_option,
-    print_json,
-    print_text,
-)
+from pinfold.cli.output import color_option, each_pod_option, input_errors, print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
 from pinfold.core.classes.names import class_resource
@@ -117,7 +111,7 @@ class Other(Struct, frozen=True):
 )
 @resize_option
 @claim_options
-@output_option("text", "json", "svg")
+@output_option("text", "json", "name", "svg")
 @each_pod_option
 @color_option
 def plan(  # noqa: PLR0913, PLR0917 - click
@@ -126,7 +120,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     compare_config_dir: str | None,
     compare_kubelet_version: NamedVersion | None,
     resizes: tuple[str, ...],
-    output: str,
+    output: Output,
     color: bool | None,  # noqa: FBT001 - click
     *,
     each_pod: bool,
@@ -145,8 +139,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click
             )
         from pinfold.cli.nodes import plan_nodes  # noqa: PLC0415 - 3 ms
 
-        as_json = output == "json"
-        plan_nodes(manifests, node, as_json=as_json, each_pod=each_pod, style=style(color))
+        plan_nodes(manifests, node, output=output, each_pod=each_pod, style=style(color))
         return
     request = load_request(manifests, node, as_kubelet=other.version is not None)
     said = filter(None, (request.planner.node.smt_remark,))
@@ -158,11 +151,11 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     with progress_line("drawing the plan"):
         document = plan_document(placed, request.notes)
         text = ""
-        if output != "json":
+        if not output.is_document:
             view = replace(plan_view(document, planned_on(placed, request.owners)), each=each_pod)
             text = render_plan_svg(view) if output == "svg" else render_plan(view, style(color))
-    if output == "json":
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
     else:
         print_text(text)
 
@@ -183,7 +176,7 @@ def _compare(  # noqa: PLR0913 - what was asked, and how it is told
     before: Plan,
     other: Other,
     resizes: tuple[str, ...],
-    output: str,
+    output: Output,
     *,
     each_pod: bool,
     color: bool | None,
@@ -207,8 +200,8 @@ def _compare(  # noqa: PLR0913 - what was asked, and how it is told
         notes = (*notes, _OWN_RESIZES)
     told = list(dict.fromkeys((*request.notes, *notes)))
     document = compare_document(before, after, told, refused)
-    if output == "json":
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
         return
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415 - 0.8 ms
     from pinfold.views.compare import compare_view  # noqa: PLC0415 - 0.8 ms

@@ -10,16 +10,9 @@ import click
 from pinfold.adapters.machines.node_facts import open_settings, read_facts
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError, build_node, empty_state
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.nodes import config_dir_option
-from pinfold.cli.output import (
-    InputError,
-    color_option,
-    input_errors,
-    machine_option,
-    output_option,
-    print_json,
-    print_text,
-)
+from pinfold.cli.output import InputError, color_option, input_errors, machine_option, print_text
 from pinfold.cli.start.exit_statuses import ANSWERED, UNFIT
 from pinfold.cli.terminal import style
 from pinfold.config import kubelet
@@ -76,7 +69,7 @@ def check_command(  # noqa: PLR0913 - the options
     config_dir: str | None,
     exclusive: str | None,
     strict: bool,
-    output: str,
+    output: Output,
     color: bool | None,
 ) -> None:
     """Say what of this machine, or of a capture, differs from a profile; change nothing.
@@ -95,8 +88,8 @@ def check_command(  # noqa: PLR0913 - the options
     kubelets = kubelet_facts(reads, written.fields if written.parts else None)
     facts = {**read_facts(tree, reads - kubelets.keys(), found.online, cpus.exclusive), **kubelets}
     document = _document(wanted, found, check(wanted, facts, cpus), cpus, notes, strict=strict)
-    if output == "json":
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
     else:
         print_text(render_profile_check(document, style(color)))
     raise SystemExit((ANSWERED if document.verdict == "fits" else UNFIT).code)

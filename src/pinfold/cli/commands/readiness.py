@@ -14,7 +14,8 @@ from pinfold.adapters.kubernetes.files import (
     ManifestError,
     manifest_documents,
 )
-from pinfold.cli.output import InputError, input_errors, output_option, print_json, print_text
+from pinfold.cli.forms import Output, output_option
+from pinfold.cli.output import InputError, input_errors, print_text
 from pinfold.cli.start import exit_statuses
 from pinfold.cli.start.exit_statuses import ANSWERED, GIVEN_UP
 from pinfold.core.classes.compute_resource import ComputeResource
@@ -60,7 +61,7 @@ def readiness(
     classes: tuple[str, ...],
     nodes: tuple[str, ...],
     at: str | None,
-    output: str,
+    output: Output,
 ) -> None:
     """Say whether new nodes have the devices of their classes yet, and how long to wait.
 
@@ -79,8 +80,8 @@ def readiness(
             for one in located(place, document.content):
                 read.take(one)
     answers = tuple(_answers(read, _chosen(classes, nodes, read), now))
-    if output == "json":
-        print_json(Readiness(at=_written(now), answers=answers))
+    if output.is_document:
+        output.tell(Readiness(at=_written(now), answers=answers))
     else:
         print_text(_text(answers))
     states = {one.state for one in answers}

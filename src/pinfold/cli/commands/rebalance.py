@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pinfold.cli.client import Client, socket_option
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.nodes import node_options, refuse_without_manifests, resize_option
 from pinfold.cli.options.pods import manifest_arguments
-from pinfold.cli.output import (
-    InputError,
-    Refused,
-    color_option,
-    output_option,
-    print_json,
-    print_text,
-)
+from pinfold.cli.output import InputError, Refused, color_option, print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
 from pinfold.core.moves.owners import MoveError
@@ -43,7 +37,7 @@ def rebalance(  # noqa: PLR0913 - the options, one each
     manifests: tuple[str, ...],
     socket: str,
     resizes: tuple[str, ...],
-    output: str,
+    output: Output,
     color: bool | None,  # noqa: FBT001 - click
     *,
     dry_run: bool,
@@ -63,8 +57,8 @@ def rebalance(  # noqa: PLR0913 - the options, one each
     else:
         refuse_without_manifests((*node, "resizes"))
         view, document = _live(socket, dry_run=dry_run)
-    if output == "json":
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
     elif output == "svg":
         print_text(render_moves_svg(view))
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from pinfold.cli.client import Client, RefusedError, Seconds, pod_path, socket_option
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.pods import namespace_option
-from pinfold.cli.output import Refused, output_option, print_json
+from pinfold.cli.output import Refused
 from pinfold.core.moves.resize_wish import ResizeError, cpu_count, other_place, place_of
 from pinfold.documents.api import ResizeAnswer
 
@@ -49,7 +50,7 @@ def resize(  # noqa: PLR0913, PLR0917 - click
     cpus: int,
     timeout: float | None,
     namespace: str | None,
-    output: str,
+    output: Output,
     socket: str,
     *,
     no_wait: bool,
@@ -82,8 +83,8 @@ def resize(  # noqa: PLR0913, PLR0917 - click
         message = f"{error.message}; {other[0]} is {other[1]}"
         raise RefusedError(error.status, message) from None
     answer = client.understood(told, ResizeAnswer)
-    if output == "json":
-        print_json(answer)
+    if output.is_document:
+        output.tell(answer)
     elif answer.feasible:
         click.echo(f"{answer.pod} {answer.container}: {_said(answer)}")
     if not answer.feasible:

@@ -20,7 +20,8 @@ from pinfold.adapters.shield import (
     raise_shield,
     read_shield,
 )
-from pinfold.cli.output import Refused, input_errors, output_option, print_json
+from pinfold.cli.forms import Output, output_option
+from pinfold.cli.output import Refused, input_errors
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents.shield import Shield as Document
 from pinfold.ports.errors import PortError
@@ -51,7 +52,7 @@ def shield(  # noqa: PLR0913 - the options, one each
     irqs: bool,
     keep: tuple[str, ...],
     record: Path | None,
-    output: str,
+    output: Output,
 ) -> None:
     """Move everything else on this machine off some CPUs, until --off or the next reboot.
 
@@ -75,8 +76,8 @@ def shield(  # noqa: PLR0913 - the options, one each
             raise
         except PortError as error:
             raise Refused(str(error)) from None
-    if output == "json":
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
     else:
         click.echo("\n".join(_lines(document)))
 

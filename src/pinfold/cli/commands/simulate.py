@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.node_lives import check_life_options, life_options, show_lives
 from pinfold.cli.options.execution import Execution, execution_options
-from pinfold.cli.output import (
-    color_option,
-    input_errors,
-    output_option,
-    print_json,
-    print_text,
-)
+from pinfold.cli.output import color_option, input_errors, print_text
 from pinfold.cli.terminal import style
 from pinfold.config.values import ConfigError
 from pinfold.planning.simulation.experiment.loading import load_experiment
@@ -70,7 +65,7 @@ def simulate(  # noqa: PLR0913 - the options, one each
     moments: list[float],
     configurations: tuple[str, ...],
     execution: Execution,
-    output: str,
+    output: Output,
     color: bool | None,
 ) -> None:
     """Simulate a fleet of nodes under each configuration of FILE, side by side.
@@ -96,8 +91,8 @@ def simulate(  # noqa: PLR0913 - the options, one each
         )
         return
     document, status = execution.carry_out(loaded)
-    if output == "json":
-        print_json(document)
+    if output.is_document:
+        output.tell(document)
     else:
         how = style(color)
         untold = replace(document, notes=document.notes[len(loaded.notes) :])

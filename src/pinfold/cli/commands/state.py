@@ -16,6 +16,7 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.adapters.statefile.references import read_container_ids
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.state import (
     circumstances_of,
     kubelet_of,
@@ -23,7 +24,7 @@ from pinfold.cli.options.state import (
     state_node_options,
     writer_options,
 )
-from pinfold.cli.output import input_errors, output_option
+from pinfold.cli.output import input_errors
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.start.exit_statuses import FINDINGS, NOT_TAKEN, UNMENDED, UNUSABLE
 from pinfold.core.kubelet.policy_options import (
@@ -69,12 +70,12 @@ def state() -> None:
 @state.command()
 @_FILE
 @_OUTPUT
-def show(file: Path, output: str) -> None:
+def show(file: Path, output: Output) -> None:
     """Print a state file readably."""
     with input_errors(*_USER_ERRORS):
         document = _read(file)
-        if output == "json":
-            click.echo(_json(describe(document, str(file))))
+        if output.is_document:
+            _tell(describe(document, str(file)), output)
         else:
             click.echo(describe_text(document))
 
@@ -83,7 +84,7 @@ def show(file: Path, output: str) -> None:
 @_FILE
 @state_node_options
 @_OUTPUT
-def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the options of click
+def check(file: Path, output: Output, **node: Any) -> None:  # noqa: ANN401 - the options of click
     """Say what a kubelet would make of a state file."""
     circumstances = circumstances_of(file, **node)
     status = 0
@@ -95,11 +96,11 @@ def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the o
         findings, status = [unusable(error, circumstances)], UNUSABLE.code
     if any(finding.severity is not Severity.NOTE for finding in findings):
         status = status or FINDINGS.code
-    if output == "json":
+    if output.is_document:
         found = [_finding_row(finding) for finding in findings]
         version = circumstances.version
         kubelet = UNSET if version is None else str(version)
-        click.echo(_json(StateCheck(file=str(file), kubelet=kubelet, findings=found)))
+        _tell(StateCheck(file=str(file), kubelet=kubelet, findings=found), output)
     else:
         _print_findings(file, findings)
     raise SystemExit(status)
@@ -112,7 +113,7 @@ def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the o
 @_OUTPUT
 def versions(
     file: Path,
-    output: str,
+    output: Output,
     written_by: NamedVersion | None,
     writer_feature_gates: tuple[str, ...],
     **node: Any,  # noqa: ANN401 - the options of click
@@ -136,8 +137,8 @@ def versions(
         pod_level = bool(circumstances.pod_level)
         asked = (acceptance.Kubelet(circumstances.version, pod_level),)
     told = [acceptance.acceptance(found, kubelet, circumstances) for kubelet in asked]
-    if output == "json":
-        click.echo(_json(versions_document(file, found, writer, told)))
+    if output.is_document:
+        _tell(versions_document(file, found, writer, told), output)
     else:
         click.echo(versions_text(file, found, writer, told))
     judged = told if writer is None else [writer, *told]
@@ -297,6 +298,13 @@ def _print_findings(file: Path, findings: list[Finding]) -> None:
         click.echo(f"  where: {finding.where}")
         click.echo(f"  why:   {finding.why}")
         click.echo(f"  mend:  {finding.fix}")
+
+
+def _tell(document: object, output: Output) -> None:
+    if output == "json":
+        click.echo(_json(document))
+    else:
+        output.tell(document)
 
 
 def _json(document: object) -> str:

@@ -9,8 +9,9 @@ import click
 from msgspec.structs import replace
 
 from pinfold.cli.client import Client, socket_option
+from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_option
-from pinfold.cli.output import color_option, each_pod_option, output_option, print_json, print_text
+from pinfold.cli.output import color_option, each_pod_option, print_text
 from pinfold.cli.terminal import style
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
@@ -28,7 +29,7 @@ from pinfold.views.status import Hardware, status_view
 )
 @namespace_option
 @all_namespaces_option
-@output_option("text", "json", "svg")
+@output_option("text", "json", "name", "svg")
 @each_pod_option
 @color_option
 def status(  # noqa: PLR0913 - the options, one each
@@ -38,7 +39,7 @@ def status(  # noqa: PLR0913 - the options, one each
     ready: bool,
     namespace: str | None,
     all_namespaces: bool,
-    output: str,
+    output: Output,
     each_pod: bool,
     color: bool | None,
 ) -> None:
@@ -68,12 +69,12 @@ def status(  # noqa: PLR0913 - the options, one each
 
 
 def _print(
-    client: Client, output: str, namespace: str | None, *, each_pod: bool, color: bool | None
+    client: Client, output: Output, namespace: str | None, *, each_pod: bool, color: bool | None
 ) -> None:
-    if output == "json":
+    if output.is_document:
         told = client.get("/v1/status")
         if namespace is None:
-            print_json(told)
+            output.tell(told)
             return
         status = client.understood(told, Status)
         pods = [
@@ -81,13 +82,13 @@ def _print(
             for as_told, pod in zip(told["pods"], status.pods, strict=True)
             if pod.namespace == namespace
         ]
-        print_json({**told, "pods": pods})
+        output.tell({**told, "pods": pods})
     else:
         print_text(_text(client, output, namespace, each_pod=each_pod, color=color))
 
 
 def _text(
-    client: Client, output: str, namespace: str | None, *, each_pod: bool, color: bool | None
+    client: Client, output: Output, namespace: str | None, *, each_pod: bool, color: bool | None
 ) -> str:
     status = client.read("/v1/status", Status)
     view = status_view(

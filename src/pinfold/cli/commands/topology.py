@@ -5,19 +5,14 @@ from __future__ import annotations
 import click
 
 from pinfold.adapters.machines.source import open_machine
-from pinfold.cli.output import (
-    color_option,
-    input_errors,
-    machine_option,
-    output_option,
-    print_json,
-    print_text,
-)
+from pinfold.cli.forms import Output, output_option
+from pinfold.cli.output import color_option, input_errors, machine_option, print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
 from pinfold.core.machine.kubelet_view import KubeletView, UnseenMachineError, kubelet_view
 from pinfold.core.machine.machine import MachineError
 from pinfold.render.machine_map import topology_view
+from pinfold.render.topology_svg import render_topology_svg
 from pinfold.render.topology_text import render_topology
 
 
@@ -25,7 +20,7 @@ from pinfold.render.topology_text import render_topology
 @machine_option
 @output_option("text", "json", "svg")
 @color_option
-def topology(machine: str | None, output: str, color: bool | None) -> None:  # noqa: FBT001 - click
+def topology(machine: str | None, output: Output, color: bool | None) -> None:  # noqa: FBT001 - click
     """Show sockets, NUMA nodes, caches, cores, threads and memory of a machine."""
     view: KubeletView | UnseenMachineError
     with input_errors(MachineError), progress_line("reading the machine"):
@@ -35,16 +30,14 @@ def topology(machine: str | None, output: str, color: bool | None) -> None:  # n
     except UnseenMachineError as error:
         # Nothing can be planned there, but the hardware is there to be looked at.
         view = error
-    if output == "json":
+    if output.is_document:
         from pinfold.planning.machine_document import machine_document  # noqa: PLC0415 - 1.4 ms
 
-        print_json(machine_document(found))
+        output.tell(machine_document(found))
         return
 
     shown = topology_view(found, view)
     if output == "svg":
-        from pinfold.render.topology_svg import render_topology_svg  # noqa: PLC0415 - 1.2 ms
-
         print_text(render_topology_svg(shown))
     else:
         print_text(render_topology(shown, style(color)))

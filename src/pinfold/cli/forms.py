@@ -1,0 +1,104 @@
+"""In which form a command prints its answer: ``-o``, one mechanism for all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Self
+
+import click
+from click.shell_completion import CompletionItem
+
+from pinfold.cli.output import F, print_json
+
+_TEMPLATES: Final = {"jsonpath": "EXPR", "jsonpath-file": "FILE"}
+"""Forms that take a value, and what it is called."""
+_WITH_JSON: Final = ("yaml", *_TEMPLATES)
+"""What every command prints that has a document."""
+_DOCUMENTS: Final = frozenset({"json", "name", *_WITH_JSON})
+
+
+class Output(str):
+    """A form, such as ``json``; it knows how a document is told in it."""
+
+    __slots__ = ("_text",)
+
+    _text: Callable[[object], str] | None
+
+    def __new__(cls, form: str, text: Callable[[object], str] | None = None) -> Self:
+        """Make one; ``text`` makes that of a document, in forms that need something for it."""
+        made = super().__new__(cls, form)
+        made._text = text
+        return made
+
+    @property
+    def is_document(self) -> bool:
+        """Whether it is told of the document, and not drawn for people."""
+        return self in _DOCUMENTS
+
+    def tell(self, document: object) -> None:
+        """Print a document: a record, or what an agent has told; exits with one clear line."""
+        if self._text is None:
+            print_json(document)
+        else:
+            click.echo(self._text(document), nl=False)
+
+
+class Forms(click.Choice[str]):
+    """The forms that a command has, of which some take a value: ``jsonpath={.pods[*].name}``."""
+
+    def __init__(self, forms: Iterable[str]) -> None:
+        every = [form for one in forms for form in (one, *(_WITH_JSON if one == "json" else ()))]
+        super().__init__([*dict.fromkeys(map(_shown, every))])
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Output:
+        """Read it; raises BadParameter, and InputError for a template that is none."""
+        if isinstance(value, Output):
+            return value
+        form, equals, given = str(value).partition("=")
+        if _shown(form) not in self.choices or (equals and form not in _TEMPLATES):
+            known = ", ".join(self.choices)
+            self.fail(f"{str(value)[:60]!r} is not one of {known}.", param, ctx)
+        if form in _TEMPLATES and not given:
+            problem = f"template format specified but no template given: -o {_shown(form)}."
+            self.fail(problem, param, ctx)
+        if form not in _DOCUMENTS or form == "json":
+            return Output(form)
+        from pinfold.cli.told_documents import teller  # noqa: PLC0415 - 9 ms
+
+        return Output(form, teller(form, given))
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The forms; one that takes a value up to where that begins."""
+        del ctx, param
+        words = [form.partition("=") for form in self.choices]
+        return [
+            CompletionItem(f"{form}{equals}")
+            for form, equals, _ in words
+            if form.startswith(incomplete)
+        ]
+
+
+def _shown(form: str) -> str:
+    return f"{form}={_TEMPLATES[form]}" if form in _TEMPLATES else form
+
+
+def output_option(*forms: str) -> Callable[[F], F]:
+    """The ``-o`` option, the first form where there is none.
+
+    With ``json`` come all other forms in which a document is told.
+    """
+    return click.option(
+        "-o",
+        "--output",
+        type=Forms(forms),
+        default=forms[0],
+        show_default=True,
+        help="How to print it.",
+    )

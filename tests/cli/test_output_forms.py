@@ -1,0 +1,142 @@
+"""``-o``: all forms of one answer say the same, in all commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from pinfold.cli import main
+from pinfold.cli.forms import Forms
+from tests.roots import ROOT
+from tests.scenes.command_lines import SILENT, Lines, command_lines, leaves
+
+EXAMPLES = ROOT / "examples"
+PLAN = ("plan", "--machine", "2s8c2t", "--kubelet-config", f"{EXAMPLES}/kubelet.yaml")
+PODS = f"{EXAMPLES}/pods"
+
+FORMS = {
+    name: set(option.type.choices)
+    for name, command in leaves()
+    for option in command.params
+    if isinstance(option.type, Forms)
+}
+TELLING = sorted(name for name, forms in FORMS.items() if "json" in forms)
+"""Commands with a document."""
+CHANGING = {"apply", "resize", "hugepages allocate", "hugepages release", "audit", "status"}
+"""Whose second answer is another one: something has changed, or time has passed."""
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, list(map(str, words)))
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lines]:
+    with command_lines(tmp_path_factory.mktemp("lines")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("command", TELLING)
+def test_yaml_and_templates_have_the_document_of_json(
+    command: str, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PINFOLD_SOCKET", str(lines.socket))
+
+    def told(form: str) -> str:
+        return run(*lines.of(command)[3:], "-o", form).stdout
+
+    document = json.loads(told("json"))
+    listed = yaml.safe_load_all(told("yaml"))
+    told_again = next(iter(listed))
+    if command == "convert":
+        assert told_again == document["items"][0]
+    elif command in CHANGING:
+        assert told_again.keys() == document.keys()
+    else:
+        assert told_again == document
+    first = next(key for key, value in document.items() if isinstance(value, str | int))
+    assert told(f"jsonpath=<{{.{first}}}>") == f"<{document[first]}>"
+
+
+def test_every_command_that_prints_has_the_forms_of_its_document() -> None:
+    assert {"plan", "status", "explain", "history", "apply", "resize", "topology"} <= {*TELLING}
+    for name in TELLING:
+        assert {"yaml", "jsonpath=EXPR", "jsonpath-file=FILE"} <= FORMS[name]
+    others = {
+        name
+        for name, command in leaves()
+        for option in command.params
+        if isinstance(option, click.Option) and "-o" in option.opts and name not in FORMS
+    }
+    # Here it is the file that is written.
+    assert others == {"capture", "state repair", "state convert"} - SILENT
+
+
+def test_names_are_what_other_commands_take() -> None:
+    names = run(*PLAN, PODS, "-o", "name").stdout.split()
+    assert "pod/web-0" in names
+    assert "pod/trading/order-db-0" in names
+    explained = run("explain", *PLAN[1:], PODS, *names, "-o", "jsonpath={.admitted} {.rejected}")
+    assert explained.stdout == f"{len(names)} 0" or explained.stdout.split()[0].isdigit()
+    assert explained.exit_code == 0
+
+
+def test_names_of_a_comparison_are_those_that_change() -> None:
+    changed = run(*PLAN, "--compare", f"{EXAMPLES}/kubelet-new.yaml", PODS, "-o", "name").stdout
+    assert changed.split() == ["pod/trading/matching-engine", "pod/trading/risk-model"]
+
+
+def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_text("{range .pods[*]}{.name}{'\\n'}{end}")
+    done = run(*PLAN, PODS, "-o", f"jsonpath-file={file}")
+    assert "web-0\n" in done.stdout
+    done = run(*PLAN, PODS, "-o", f"jsonpath-file={file}.none")
+    assert done.exit_code == 2
+    assert done.stderr == f"Error: -o jsonpath-file={file}.none: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (
+            "table",
+            "'table' is not one of text, json, yaml, jsonpath=EXPR, jsonpath-file=FILE, name,",
+        ),
+        ("json=x", "'json=x' is not one of text, json, yaml"),
+        ("jsonpath", "template format specified but no template given: -o jsonpath=EXPR."),
+        ("jsonpath=", "template format specified but no template given: -o jsonpath=EXPR."),
+        ("jsonpath={.a", "Error: -o jsonpath: unclosed action {.a ^"),
+        ("jsonpath={.pods[99]}", "Error: -o jsonpath: array index out of bounds: index 99, length"),
+    ],
+)
+def test_a_form_that_cannot_be_is_told_in_one_error(form: str, said: str) -> None:
+    done = run(*PLAN, PODS, "-o", form)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_template_without_braces_is_printed_with_a_hint() -> None:
+    done = run(*PLAN, PODS, "-o", "jsonpath=.pods")
+    assert done.stdout == ".pods"
+    assert done.stderr == "note: -o jsonpath: it has no {...}, so it is printed as it is\n"
+
+
+def test_forms_are_completed_up_to_their_value() -> None:
+    done = CliRunner().invoke(
+        main,
+        env={
+            "_PINFOLD_COMPLETE": "bash_complete",
+            "COMP_WORDS": "pinfold plan -o j",
+            "COMP_CWORD": "3",
+        },
+        prog_name="pinfold",
+    )
+    assert done.stdout.split() == ["plain,json", "plain,jsonpath=", "plain,jsonpath-file="]
