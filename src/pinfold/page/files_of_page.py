@@ -33,7 +33,8 @@ TITLE: Final = "<title>Pinfold</title>"
 
 _IMPORT: Final = re.compile(r'import \{[\w, \n]+\} from "\./([a-z_]+\.js)";\n')
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const)\b)", re.MULTILINE)
-_LEFT: Final = re.compile(r"^(?:import|export)\b.*|\bimport\(.*", re.MULTILINE)
+# The types in comments name modules, too.
+_LEFT: Final = re.compile(r"^(?:import|export)\b.*|^(?!\s*/?\*).*\bimport\(.*", re.MULTILINE)
 # What would end the element, or be a comment, or the end of a line elsewhere.
 _IN_JSON: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 

@@ -1,0 +1,139 @@
+/** A scene, looked up by CPU, by owner and by pod. */
+import {parseCPUs, formatCPUs} from "./cpusets.js";
+
+/**
+ * Where each CPU is.
+ * @param {object} root a SceneBox
+ * @returns {Map<number, {core: number, path: string[]}>} the titles of the boxes around it, the outermost first
+ */
+export function placesOf(root) {
+  const places = new Map();
+  const walk = (box, path) => {
+    const inside = box.title ? [...path, box.title] : path;
+    for (const core of box.cores ?? []) {
+      for (const cpu of core.cpus) places.set(cpu, { core: core.id, path: inside });
+    }
+    for (const one of box.boxes ?? []) walk(one, inside);
+  };
+  walk(root, []);
+  return places;
+}
+
+/** `namespace/name` of a pod. */
+export function podKey(pod) {
+  return `${pod.namespace}/${pod.name}`;
+}
+
+/**
+ * What a scene says, by what is asked for. `cells` has for each CPU its `owner` or its `state`.
+ */
+export class SceneIndex {
+  /**
+   * @param {object} scene a Scene
+   * @param {object} root where the CPUs are, which a scene of a stream may leave out
+   * @param {Map<number, {core: number, path: string[]}>} places
+   */
+  constructor(scene, root, places) {
+    this.scene = scene;
+    this.root = root;
+    this.places = places;
+    /** @type {Map<number, {owner: object|null, state: object|null, lent: boolean, marked: boolean}>} */
+    this.cells = new Map();
+    this.owners = new Map();
+    this.ownersOfPod = new Map();
+    this.states = new Map();
+    this.pods = new Map();
+    const marked = new Set(parseCPUs(scene.marked ?? ""));
+    for (const state of scene.states) {
+      this.states.set(state.state, state);
+      for (const cpu of parseCPUs(state.cpus)) {
+        this.cells.set(cpu, { owner: null, state, lent: false, marked: marked.has(cpu) });
+      }
+    }
+    for (const owner of scene.owners) {
+      this.owners.set(owner.key, owner);
+      this.ownersOfPod.set(owner.pod, [...(this.ownersOfPod.get(owner.pod) ?? []), owner]);
+      const lent = new Set(parseCPUs(owner.lent ?? ""));
+      for (const cpu of parseCPUs(owner.cpus)) {
+        this.cells.set(cpu, { owner, state: null, lent: lent.has(cpu), marked: marked.has(cpu) });
+      }
+    }
+    for (const pod of scene.pods) this.pods.set(podKey(pod), pod);
+  }
+
+  /**
+   * The CPUs that somebody points at.
+   * @param {object|null} target see attention.js
+   * @returns {Set<number>|null}
+   */
+  cpusOf(target) {
+    if (!target) return null;
+    if (target.owner) return new Set(parseCPUs(this.owners.get(target.owner)?.cpus ?? ""));
+    if (target.state) return new Set(parseCPUs(this.states.get(target.state)?.cpus ?? ""));
+    if (target.pod) return this.cpusOfPod(this.pods.get(target.pod));
+    return null;
+  }
+
+  /**
+   * A pod's own CPUs, or those that it shares where it has none.
+   * @param {object|undefined} pod
+   * @returns {Set<number>}
+   */
+  cpusOfPod(pod) {
+    if (!pod || pod.ended || !pod.admitted) return new Set();
+    const own = (this.ownersOfPod.get(podKey(pod)) ?? []).flatMap((owner) => parseCPUs(owner.cpus));
+    if (own.length) return new Set(own);
+    return new Set((pod.containers ?? []).flatMap((one) => parseCPUs(one.cpus)));
+  }
+
+  /**
+   * What a CPU is, in words: `CPU 5, core 2, NUMA node 0: default/db postgres, exclusive`.
+   * @param {number} cpu
+   */
+  label(cpu) {
+    const place = this.places.get(cpu);
+    const where = place ? [`core ${place.core}`, ...place.path.map(shortTitle).reverse()] : [];
+    return `CPU ${cpu}, ${where.join(", ")}: ${this.words(cpu)}`;
+  }
+
+  /** Whose a CPU is, in words. */
+  words(cpu) {
+    const cell = this.cells.get(cpu);
+    if (!cell) return "not told";
+    const marked = cell.marked ? ", differs" : "";
+    if (!cell.owner) return cell.state.state + marked;
+    return `${cell.owner.label}, exclusive${cell.lent ? ", lent" : ""}${marked}`;
+  }
+}
+
+/** What differs from one scene to the next, in words for those who hear the page. */
+export function changesBetween(before, after) {
+  const told = [];
+  const came = [...after.pods.values()].filter((pod) => !before.pods.has(podKey(pod)));
+  const gone = [...before.pods.values()].filter((pod) => !after.pods.has(podKey(pod)));
+  const refused = came.filter((pod) => !pod.admitted);
+  if (refused.length) told.push(`refused: ${namesOf(refused)}`);
+  if (came.length > refused.length) told.push(`came: ${namesOf(came.filter((pod) => pod.admitted))}`);
+  if (gone.length) told.push(`gone: ${namesOf(gone)}`);
+  for (const [key, owner] of after.owners) {
+    const old = before.owners.get(key);
+    if (old && old.cpus !== owner.cpus) told.push(`${owner.label}: CPUs ${old.cpus} to ${owner.cpus}`);
+  }
+  return told;
+}
+
+function namesOf(pods) {
+  const first = pods.slice(0, 3).map(podKey).join(", ");
+  return pods.length > 3 ? `${first} and ${pods.length - 3} more` : first;
+}
+
+/** The first part of a title: `NUMA node 0` of `NUMA node 0 · 64 GiB`; of two names for one box both. */
+function shortTitle(title) {
+  const parts = title.split(" · ").filter((part) => !/^[\d.]+ ?[KMGTP]?i?B$/.test(part));
+  return parts.reverse().join(", ");
+}
+
+/** The CPUs of an array of containers' lists, as a list. */
+export function joinedCPUs(lists) {
+  return formatCPUs(new Set(lists.flatMap(parseCPUs)));
+}

@@ -1,0 +1,91 @@
+"""The page of a node in a real browser: what is drawn, for whom, and how large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from pinfold.documents.live.scene import ScenePage
+from pinfold.page.files_of_page import whole_page
+from tests.scenes.chromium import chromium, needs_chromium, shown
+from tests.scenes.page_scenes import NODES, compared, cpus_of, page_of
+
+pytestmark = needs_chromium
+
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+PAGES: dict[str, ScenePage] = {name: page_of(build()) for name, build in NODES.items()} | {
+    "compared": compared()
+}
+WIDTHS = (400, 1200, 3840)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages, by their names."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, page in PAGES.items():
+        (folder / f"{name}.html").write_text(whole_page(page), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_cpu_is_drawn_once_and_the_console_is_silent(
+    browser: Browser, folder: Path, name: str
+) -> None:
+    file = folder / f"{name}.html"
+    with shown(browser, file) as seen:
+        assert seen.told == []
+        assert seen.asked == [file.as_uri()]
+        maps = seen.page.locator(".map")
+        assert maps.count() == len(PAGES[name].scenes)
+        for place, scene in enumerate(PAGES[name].scenes):
+            assert scene.root
+            drawn = (
+                maps.nth(place)
+                .locator(".cell")
+                .evaluate_all("all => all.map(one => [Number(one.dataset.cpu), one.ariaLabel])")
+            )
+            assert [cpu for cpu, _ in drawn] == list(cpus_of(scene.root))
+            labels = dict(drawn)
+            for owner in scene.owners:
+                first = int(owner.cpus.replace(",", "-").split("-")[0])
+                assert f": {owner.label}, exclusive" in labels[first]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_runs_out_of_the_window(
+    browser: Browser, folder: Path, name: str, width: int
+) -> None:
+    with shown(browser, folder / f"{name}.html", width=width) as seen:
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        small = seen.page.evaluate(
+            """() => [...document.querySelectorAll('.cell')].map(cell => {
+                const {width, height, right} = cell.getBoundingClientRect()
+                return {width, height, right}
+            }).filter(one => one.width < 24 || one.height < 24 || one.right > innerWidth)"""
+        )
+        assert small == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", PAGES)
+def test_nobody_is_kept_out(
+    browser: Browser, folder: Path, name: str, scheme: Literal["light", "dark"]
+) -> None:
+    """All rules of axe, best practices too: contrast, names, landmarks, roles."""
+    with shown(browser, folder / f"{name}.html", scheme=scheme) as seen:
+        seen.page.evaluate("document.querySelectorAll('details').forEach(it => it.open = true)")
+        found = Axe().run(seen.page)
+        assert found.violations_count == 0, found.generate_report()
