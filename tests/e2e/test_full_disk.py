@@ -22,7 +22,7 @@ from tests.scenes.agent_process import (
     skip_unless_an_agent_can_run,
 )
 from tests.scenes.process_world import processes_of
-from tests.scenes.small_disk import mounted
+from tests.scenes.small_disk import fill, mounted
 from tests.scenes.waiting import wait_until
 
 LIMIT = 1 << 20
@@ -37,16 +37,6 @@ def node(tmp_path: Path) -> Iterator[AgentProcess]:
         yield node
         (node.folder / "ballast").unlink(missing_ok=True)
         node.clean_up()
-
-
-def fill(node: AgentProcess) -> Path:
-    ballast = node.folder / "ballast"
-    with ballast.open("ab", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return ballast
 
 
 def is_ready(node: AgentProcess) -> bool:
@@ -107,7 +97,7 @@ def test_pods_are_deleted_on_a_full_disk(node: AgentProcess) -> None:
     for name in ("one", "two", "three"):
         node.apply(manifest(name, ("main", IDLE, "")))
         node.pids(name)
-    ballast = fill(node)
+    ballast = fill(node.folder)
     wait_until(lambda: not is_ready(node))
     began = time.monotonic()
     with pytest.raises(RefusedError, match="are kept for deleting pods") as refused:

@@ -21,16 +21,21 @@ class SmallDisk(ProcessWorld):
 
     def fill(self) -> Path:
         """Leave no room on the disk."""
-        ballast = self.folder / "disk" / "ballast"
-        with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(4096))
-        return ballast
+        return fill(self.folder / "disk")
 
     def remounts(self, mode: str) -> bool:
         """Make the disk read-only (``ro``) or writable (``rw``); whether the kernel did."""
         command = ["mount", "-o", f"remount,{mode}", str(self.root.parent)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def fill(folder: Path) -> Path:
+    """Leave no room on the disk of a folder: with this file, whose end makes room again."""
+    ballast = folder / "ballast"
+    with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return ballast
 
 
 @contextlib.contextmanager

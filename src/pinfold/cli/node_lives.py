@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from pinfold.cli.output import F, InputError, input_errors, print_text
+from pinfold.cli.output import F, InputError, input_errors, print_text, write_whole
 from pinfold.cli.terminal import style
 from pinfold.core.values.duration import DAY, DurationError, parse_duration
 from pinfold.planning.simulation.experiment.specification import RunSpec
@@ -160,4 +160,4 @@ def _slug(text: str) -> str:
 def _write(folder: Path, name: str, view: LifeView) -> None:
     with input_errors(OSError, prefix=f"--svg {folder}: "):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(render_life_svg(view), encoding="utf-8")
+        write_whole(folder / name, render_life_svg(view))

@@ -1,16 +1,18 @@
-"""What the commands share: options, errors, and how a document is printed."""
+"""What the commands share: options, errors, and how a document is printed or written."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
 from pinfold.cli.start.exit_statuses import REFUSED, USAGE
+from pinfold.linux import durable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,3 +94,15 @@ def print_json(document: object) -> None:
 def print_text(text: str) -> None:
     """Print text that brings its own colours (or none)."""
     click.echo(text.removesuffix("\n"), color=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Have a file with all of a text, or as it was; what is no file, as a pipe, is written into.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+    else:
+        durable.replace(path, text.encode(), mode=None, sync=False)

@@ -11,9 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.cli.output import InputError, input_errors
+from pinfold.cli.output import InputError, input_errors, write_whole
 from pinfold.documents.simulation.results import Simulation
-from pinfold.linux import durable
 from pinfold.views.report.view import report_view
 
 try:
@@ -70,7 +69,7 @@ def write_report(simulation: Simulation, path: Path) -> None:
     """
     text = page(report_view(simulation))
     with input_errors(OSError, prefix=f"--report {path}: "):
-        _write(path, text)
+        write_whole(path, text)
 
 
 def write_pictures(simulation: Simulation, folder: Path) -> None:
@@ -83,12 +82,4 @@ def write_pictures(simulation: Simulation, folder: Path) -> None:
     with input_errors(OSError, prefix=f"--svg {folder}: "):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in pictures.items():
-            _write(folder / f"{name}.svg", text)
-
-
-def _write(path: Path, text: str) -> None:
-    """Have a file with all of it, or as it was; what is no file, as a pipe, is written into."""
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-    else:
-        durable.replace(path, text.encode(), mode=None, sync=False)
+            write_whole(folder / f"{name}.svg", text)
