@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -145,8 +146,20 @@ def test_thresholds_are_laid_over_the_defaults_which_a_file_replaces(load: Load)
 def test_the_file_at_fault_is_named(
     load: Load, main: str, drop_ins: dict[str, str], at_fault: str
 ) -> None:
-    with pytest.raises(ConfigError, match=at_fault):
+    with pytest.raises(ConfigError, match=at_fault) as caught:
         load(main, drop_ins)
+    error = caught.value
+    assert f"{error.where}: {error.problem}" == str(error)
+    assert pickle.loads(pickle.dumps(error)).where == error.where  # noqa: S301 - our own bytes
+
+
+def test_two_files_with_one_name_in_a_message_are_told_apart(load: Load) -> None:
+    """What a file is called says nothing of what is wrong in it."""
+    drop_ins = {"maxPods: .conf": "", "z.conf": "maxPods: many\n"}
+    with pytest.raises(ConfigError) as caught:
+        load("", drop_ins)
+    assert caught.value.where.endswith("/z.conf")
+    assert caught.value.problem.startswith("maxPods: ")
 
 
 def test_what_is_unknown_is_noted_with_its_file(load: Load) -> None:

@@ -77,7 +77,7 @@ def load_agent_config(
     section = loaded.section or AgentSection()
     runtime = section.containers.runtime
     for name, reason in loaded.config.not_with_runtime.items():
-        raise ConfigError(f"{path}: pinfold.{name}.use: not with runtime {runtime}: {reason}")
+        raise ConfigError(f"pinfold.{name}.use: not with runtime {runtime}: {reason}", path)
     manifests = _text(path, "staticPodPath", fields.get("staticPodPath"))
     return AgentConfig(
         node=loaded.config,
@@ -138,8 +138,9 @@ def _log_limits(path: str, fields: Mapping[Any, Any]) -> LogLimits:
     size, files = log_limits(fields)
     if size < 1:
         raise ConfigError(
-            f"{path}: containerLogMaxSize: {size} would leave the logs without a bound, and a "
-            "container could stop the agent; give a size, such as 10Mi"
+            f"containerLogMaxSize: {size} would leave the logs without a bound, and a container "
+            "could stop the agent; give a size, such as 10Mi",
+            path,
         )
     return LogLimits(size, files)
 
@@ -147,7 +148,7 @@ def _log_limits(path: str, fields: Mapping[Any, Any]) -> LogLimits:
 def _text(path: str, name: str, value: Any) -> str:  # noqa: ANN401 - as it is in the file
     if value is None or isinstance(value, str):
         return value or ""
-    raise ConfigError(f"{path}: {name}: must be a string, not {value!r}"[:300])
+    raise ConfigError(f"{name}: must be a string, not {value!r}"[:300], path)
 
 
 def _seconds(path: str, value: Any, default: float) -> float:  # noqa: ANN401 - as it is in the file
@@ -156,4 +157,4 @@ def _seconds(path: str, value: Any, default: float) -> float:  # noqa: ANN401 - 
     try:
         return duration(value)
     except SettingError as error:
-        raise ConfigError(f"{path}: fileCheckFrequency: {error}") from None
+        raise ConfigError(f"fileCheckFrequency: {error}", path) from None

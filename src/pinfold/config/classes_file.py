@@ -45,13 +45,13 @@ def load_classes(path: str | None) -> LoadedClasses:
     except UnreadableError as error:
         raise ConfigError(f"resourceClasses: {error}") from None
     except DocumentError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
     found: dict[tuple[str, str], ResourceClass | ComputeResource] = {}
     for document in documents:
         where = f"{path}: line {document.line}"
         kind, one = _object(document.content, where)
         if (kind, one.name) in found:
-            raise ConfigError(f"{where}: {kind} {one.name} is there already")
+            raise ConfigError(f"{kind} {one.name} is there already", where)
         found[kind, one.name] = one
     return LoadedClasses(
         tuple(one for one in found.values() if isinstance(one, ResourceClass)),
@@ -64,12 +64,13 @@ def _object(content: object, where: str) -> tuple[str, ResourceClass | ComputeRe
     kind = fields.get("kind")
     if kind not in (RESOURCE_CLASS, COMPUTE_RESOURCE) or fields.get("apiVersion") != API_VERSION:
         raise ConfigError(
-            f"{where}: must be a {RESOURCE_CLASS} or a {COMPUTE_RESOURCE} of {API_VERSION}; other "
-            "objects, such as quotas, come by pinfold apply"
+            f"must be a {RESOURCE_CLASS} or a {COMPUTE_RESOURCE} of {API_VERSION}; other objects, "
+            "such as quotas, come by pinfold apply",
+            where,
         )
     try:
         if kind == RESOURCE_CLASS:
             return kind, class_from_api(fields)
         return kind, compute_resource_from_api(fields)
     except ClassError as error:
-        raise ConfigError(f"{where}: {described(fields)}: {error}") from None
+        raise ConfigError(f"{described(fields)}: {error}", where) from None

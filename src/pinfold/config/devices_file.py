@@ -62,9 +62,9 @@ def load_devices(path: StrPath, machine: Machine) -> LoadedDevices:
     try:
         documents = [document.content for document in read_documents(text)]
     except DocumentError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        raise ConfigError(f"{path}: must hold one mapping; {_HEADER}")
+        raise ConfigError(f"must hold one mapping; {_HEADER}", path)
     document = documents[0]
     try:
         if document.keys() >= {"Data", "Checksum"}:
@@ -74,7 +74,7 @@ def load_devices(path: StrPath, machine: Machine) -> LoadedDevices:
             MappingProxyType(reader.inventory(document)), tuple(said_once(reader.notes))
         )
     except _PlaceError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
 
 
 def _of_checkpoint(raw: bytes) -> LoadedDevices:

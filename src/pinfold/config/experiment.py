@@ -48,7 +48,7 @@ def read_experiment(path: str) -> Experiment:
             raise wrong
         _check_title(experiment.metadata.name, "metadata.name")
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
     return experiment
 
 

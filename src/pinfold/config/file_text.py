@@ -27,11 +27,11 @@ def file_bytes(path: str, most: int, what: str) -> bytes:
         with Path(path).open("rb") as file:
             raw = file.read(most + 1)
     except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror or error}") from None
+        raise UnreadableError(f"{error.strerror or error}", path) from None
     except ValueError:
         raise ConfigError(f"{path!r}: no name that a file can have") from None
     if len(raw) > most:
-        raise ConfigError(f"{path}: larger than {most // 2**20} MiB; is it {what}?")
+        raise ConfigError(f"larger than {most // 2**20} MiB; is it {what}?", path)
     return raw
 
 
@@ -45,4 +45,4 @@ def decoded(raw: bytes, path: str, what: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text; is it {what}?") from None
+        raise ConfigError(f"not UTF-8 text; is it {what}?", path) from None

@@ -83,7 +83,7 @@ def kubelet_config(written: WrittenConfig, base: NodeConfig | None = None) -> Lo
         loaded = _loaded(written.name, written.fields, base)
     except ConfigError as error:
         if len(written.parts) > 1:
-            _blame(written, base, str(error).removeprefix(f"{written.name}: "))
+            _blame(written, base, error)
         raise
     parts = written.parts or (ConfigPart(written.name, written.fields),)
     version = loaded.config.kubelet_version
@@ -91,13 +91,13 @@ def kubelet_config(written: WrittenConfig, base: NodeConfig | None = None) -> Lo
     return replace(loaded, notes=(*written.notes, *unknown, *loaded.notes))
 
 
-def _blame(written: WrittenConfig, base: NodeConfig | None, problem: str) -> None:
+def _blame(written: WrittenConfig, base: NodeConfig | None, of_all: ConfigError) -> None:
     """Raise the same error of the one file that has it all by itself."""
     for part in written.parts:
         try:
             _loaded(part.path, part.fields, base)
         except ConfigError as error:
-            if str(error) == f"{part.path}: {problem}":
+            if error.problem == of_all.problem:
                 raise error from None
 
 
@@ -129,7 +129,7 @@ def _loaded(path: str, fields: Mapping[Any, Any], base: NodeConfig | None) -> Lo
         try:
             parsed = setting.reader(own=section is not None)(value)
         except SettingError as error:
-            raise ConfigError(f"{path}: {name}: {error}") from None
+            raise ConfigError(f"{name}: {error}", path) from None
         if not setting.is_unset(parsed):
             changes[setting.attribute] = parsed
 
@@ -145,7 +145,7 @@ def _loaded(path: str, fields: Mapping[Any, Any], base: NodeConfig | None) -> Lo
         check_startup(fields)
         config = check(replace(base, **changes))
     except SettingError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
     return LoadedConfig(config, tuple(f"{path}: {n}" for n in config_notes(config)), section)
 
 
@@ -156,7 +156,7 @@ def _of_version(path: str, base: NodeConfig, version: str | None) -> NodeConfig:
     try:
         return base.of_version(named_version(version), VersionSource.CONFIGURATION)
     except KubeletVersionError as error:
-        raise ConfigError(f"{path}: {AGENT_SECTION}.kubeletVersion: {error}") from None
+        raise ConfigError(f"{AGENT_SECTION}.kubeletVersion: {error}", path) from None
 
 
 def config_notes(config: NodeConfig, before: NodeConfig | None = None) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def load_profile(source: str) -> Profile:
         text = file_text(source, MAX_BYTES, "a profile")
     except UnreadableError as error:
         known = f"a profile is a file or one of {', '.join(BUILT_IN)}"
-        raise ConfigError(f"{error}; {known}") from None
+        raise ConfigError(f"{error.problem}; {known}", error.where) from None
     return _profile(source, text)
 
 
@@ -63,12 +63,12 @@ def _profile(path: str, text: str) -> Profile:
     try:
         documents = [document.content for document in read_documents(text)]
     except DocumentError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        raise ConfigError(f"{path}: must hold one mapping; {_HEADER}")
+        raise ConfigError(f"must hold one mapping; {_HEADER}", path)
     content = documents[0]
     if content.get("kind") != "NodeProfile":
-        raise ConfigError(f"{path}: kind: must be NodeProfile, not {show(content.get('kind'))}")
+        raise ConfigError(f"kind: must be NodeProfile, not {show(content.get('kind'))}", path)
     try:
         file = msgspec.convert(content, ProfileFile)
         base = None
@@ -76,16 +76,16 @@ def _profile(path: str, text: str) -> Profile:
             if file.includes not in BUILT_IN or file.includes == path:
                 listed = ", ".join(BUILT_IN)
                 raise ConfigError(
-                    f"{path}: includes: must be one of {listed}, not {show(file.includes)}"
+                    f"includes: must be one of {listed}, not {show(file.includes)}", path
                 )
             base = load_profile(file.includes)
         return whole_profile(file, base)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_problem(str(error), content)}") from None
+        raise ConfigError(_problem(str(error), content), path) from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
 
 
 def _problem(problem: str, content: Mapping[Any, Any]) -> str:

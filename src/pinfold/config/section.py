@@ -287,7 +287,7 @@ def agent_section(path: str, value: object) -> AgentSection:
     except msgspec.ValidationError as error:
         # The file has no groups.
         problem = _problem(re.sub(r"`\$\.[a-z]+\.", "`$.", str(error)), value)
-    raise ConfigError(f"{path}: {AGENT_SECTION}: {problem}")
+    raise ConfigError(f"{AGENT_SECTION}: {problem}", path)
 
 
 def _problem(problem: str, value: Any) -> str:  # noqa: ANN401 - as it is in the file

@@ -11,7 +11,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pinfold.core.kubelet.eviction import EvictionError, parse_thresholds
-from pinfold.core.kubelet.node_allocatable import RESERVABLE, AllocatableError, parse_reserved
+from pinfold.core.kubelet.node_allocatable import (
+    RESERVABLE,
+    AllocatableError,
+    NotReservableError,
+    parse_reserved,
+)
 from pinfold.core.kubelet.policy_options import PolicyOptionError, parse_go_bool
 from pinfold.core.pod.pod import MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
@@ -28,13 +33,20 @@ _JSON_KINDS: Final = {bool: "bool", int: "number", float: "number", list: "array
 
 
 class ConfigError(PinfoldError, ValueError):
-    """A configuration that cannot be used; the message names file or flag, field and remedy."""
+    """A configuration that cannot be used; the message names file or flag, field and remedy.
 
-    def __init__(self, message: str) -> None:
+    ``where`` is the file, the flag, or the place in an experiment, and begins the message; "" where
+    nobody knows yet.  ``problem`` is the rest of it.
+    """
+
+    def __init__(self, problem: str, where: str = "") -> None:
         # Names in it come from outside, and may hold what moves a cursor.
+        message = f"{where}: {problem}" if where else problem
         super().__init__(
             message if message.isprintable() else message.encode("unicode_escape").decode()
         )
+        self.problem = problem
+        self.where = where
 
 
 class SettingError(ConfigError):
@@ -161,9 +173,10 @@ def reserved(value: object) -> Mapping[str, Quantity]:
     amounts = texts(value)
     try:
         return parse_reserved(amounts)
+    except NotReservableError as error:
+        raise SettingError(f"{error}; it holds {', '.join(RESERVABLE)}") from None
     except AllocatableError as error:
-        hint = f"; it holds {', '.join(RESERVABLE)}" if "cannot reserve" in str(error) else ""
-        raise SettingError(f"{error}{hint}") from None
+        raise SettingError(str(error)) from None
 
 
 def eviction_hard(value: object) -> Mapping[str, str]:

@@ -153,7 +153,7 @@ def _drop_ins(folder: str, notes: list[str]) -> Iterator[str]:
     """The files of a folder of drop-ins, in the order of the kubelet."""
     if not Path(folder).is_dir():
         problem = "not a folder" if Path(folder).exists() else "No such file or directory"
-        raise ConfigError(f"{folder}: {problem}; --config-dir takes a folder of *{EXTENSION} files")
+        raise ConfigError(f"{problem}; --config-dir takes a folder of *{EXTENSION} files", folder)
     if Path(folder).is_symlink() and not folder.endswith(os.sep):
         # Its lstat says that it is no folder (filepath.WalkDir).
         notes.append(
@@ -172,14 +172,14 @@ def _walk(folder: str) -> Iterator[str]:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
     except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror or error}") from None
+        raise ConfigError(f"{error.strerror or error}", folder) from None
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path)
         elif entry.name.endswith(EXTENSION):
             if Path(entry.path).is_fifo():
                 # A kubelet would wait for its writer, maybe for ever.
-                raise ConfigError(f"{entry.path}: not a regular file; move it out of the folder")
+                raise ConfigError("not a regular file; move it out of the folder", entry.path)
             yield entry.path
 
 
@@ -195,11 +195,11 @@ def _with_header(fields: Mapping[Any, Any], path: str) -> Mapping[Any, Any]:
     if kind != KIND or str(version).partition("/")[0] != API_GROUP:
         remedy = _CONFIG_MAP if kind == "ConfigMap" else _HEADER
         raise ConfigError(
-            f"{path}: no {KIND} (kind: {show(kind)}, apiVersion: {show(version)}); {remedy}"
+            f"no {KIND} (kind: {show(kind)}, apiVersion: {show(version)}); {remedy}", path
         )
     if version != VERSION:
         raise ConfigError(
-            f'{path}: no kind "{KIND}" is registered for version "{version}"; {_HEADER}'
+            f'no kind "{KIND}" is registered for version "{version}"; {_HEADER}', path
         )
     return fields
 
@@ -226,7 +226,7 @@ def _documents(path: str, text: str) -> list[Document]:
     try:
         return list(read_documents(text))
     except DocumentError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(str(error), path) from None
 
 
 def _only(path: str, documents: Sequence[Document], notes: list[str]) -> Mapping[Any, Any]:
@@ -234,11 +234,11 @@ def _only(path: str, documents: Sequence[Document], notes: list[str]) -> Mapping
     for one in documents:
         if not isinstance(one.content, dict):
             where = f"{path}: line {one.line}" if len(documents) > 1 else path
-            raise ConfigError(f"{where}: must be a mapping, not {show(one.content)}; {_HEADER}")
+            raise ConfigError(f"must be a mapping, not {show(one.content)}; {_HEADER}", where)
     if len(documents) == 1:
         return _content(documents[0])
     if not documents:
-        raise ConfigError(f"{path}: must hold one {KIND}, not nothing; {_HEADER}")
+        raise ConfigError(f"must hold one {KIND}, not nothing; {_HEADER}", path)
     meant = [one for one in documents if _content(one).get("kind") == KIND]
     others = ", ".join(
         f"{show(_content(one).get('kind'))} (line {one.line})"
@@ -246,12 +246,13 @@ def _only(path: str, documents: Sequence[Document], notes: list[str]) -> Mapping
         if one not in meant
     )
     if not meant:
-        raise ConfigError(f"{path}: no {KIND} in it, but {others}; {_HEADER}")
+        raise ConfigError(f"no {KIND} in it, but {others}; {_HEADER}", path)
     if len(meant) > 1:
         lines = " and ".join(f"line {one.line}" for one in meant)
         raise ConfigError(
-            f"{path}: {len(meant)} documents of kind {KIND} ({lines}); leave one, or lay the other "
-            "over it as a file of --config-dir"
+            f"{len(meant)} documents of kind {KIND} ({lines}); leave one, or lay the other over it "
+            "as a file of --config-dir",
+            path,
         )
     notes.append(f"{path}: left out beside the {KIND}: {others.replace(chr(39), '')}")
     return _content(meant[0])

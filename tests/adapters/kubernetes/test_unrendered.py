@@ -133,3 +133,16 @@ def test_marked_texts_are_read(tmp_path: Path, code: str) -> None:
 )
 def test_what_is_no_text_is_told_with_its_line(tmp_path: Path, raw: bytes, told: str) -> None:
     assert told in problem(file(tmp_path, raw))
+
+
+def test_a_template_is_where_the_value_is_and_not_in_the_name_of_a_file(tmp_path: Path) -> None:
+    place = tmp_path / "{{ .Values.name }}.yaml"
+    place.write_text(POD.replace("name: c", "name: C"))
+    assert RENDER not in problem(place)
+    place.write_text(POD.replace("name: c", "name: '{{ .Values.name }}'"))
+    with pytest.raises(ManifestError) as caught:
+        read_manifests([place])
+    error = caught.value
+    assert RENDER in error.remedy
+    assert str(error) == f"{error.where}: {error.problem}; {error.remedy}"
+    assert RENDER not in problem(tmp_path / "{{ .Values.none }}.yaml")

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field
 
 from pinfold.adapters.kubernetes.class_manifests import ClassManifests
-from pinfold.adapters.kubernetes.files import ManifestError
+from pinfold.adapters.kubernetes.files import object_refused
 from pinfold.core.classes.names import class_of, no_such_class
 from pinfold.core.kubelet.node_object import NodeObject, node_from_api
 from pinfold.core.pod.api import PodError, described
@@ -59,7 +59,7 @@ class BesidePods(Struct):
         try:
             yield from self._readers[kind](content)
         except PodError as error:
-            raise ManifestError(f"{where}: {described(content)}: {error}") from None
+            raise object_refused(where, f"{described(content)}: {error}") from None
 
     @property
     def _readers(self) -> Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]]:
@@ -144,7 +144,7 @@ def scheduling_of(
             try:
                 one = seen[id(content)] = scheduling_from_api(content)
             except PodError as error:
-                raise ManifestError(f"{where}: pod {pod.full_name}: {error}") from None
+                raise object_refused(where, f"pod {pod.full_name}: {error}") from None
         if one is not ANYWHERE:
             yield pod.uid, one
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from pinfold.adapters.kubernetes.files import ManifestError
+from pinfold.adapters.kubernetes.files import ManifestError, object_refused
 from pinfold.core.classes.api import (
     COMPUTE_RESOURCE,
     GROUP,
@@ -48,7 +48,7 @@ class ClassManifests(Struct):
                 name = self._once(kind, other := compute_resource_from_api(content), where)
                 self.compute_resources[name] = other
         except ClassError as error:
-            raise ManifestError(f"{where}: {described(content)}: {error}") from None
+            raise object_refused(where, f"{described(content)}: {error}") from None
 
     def _once(self, kind: str, one: ResourceClass | ComputeResource, where: str) -> str:
         before = self._read.setdefault((kind, one.name), where)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.kubernetes.templates import (
-    TEMPLATE,
     unrendered_path,
     unrendered_text,
     unrendered_value,
@@ -33,11 +32,25 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 class ManifestError(PinfoldError, ValueError):
-    """A manifest that cannot be used; the message names file, place and remedy."""
+    """A manifest that cannot be used; the message names file, place and remedy.
 
-    def __init__(self, message: str) -> None:
-        hint = "" if TEMPLATE in message else unrendered_value(message)
-        super().__init__(printable(f"{message}; {hint}" if hint else message))
+    ``where`` begins the message, and ``remedy`` ends it, where the problem does not say them.
+    """
+
+    def __init__(self, problem: str, where: str = "", remedy: str = "") -> None:
+        begun = f"{where}: {problem}" if where else problem
+        super().__init__(printable(f"{begun}; {remedy}" if remedy else begun))
+        self.problem = problem
+        self.where = where
+        self.remedy = remedy
+
+
+def object_refused(where: str, problem: str) -> ManifestError:
+    """The error about an object with a value that is refused, which the problem quotes.
+
+    A value that a template would have filled in has the remedy for templates.
+    """
+    return ManifestError(problem, where, unrendered_value(problem))
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.beside_pods import BesidePods, ClaimNames, scheduling_of
 from pinfold.adapters.kubernetes.class_manifests import ClassManifests
-from pinfold.adapters.kubernetes.files import ManifestError, manifest_documents, printable
+from pinfold.adapters.kubernetes.files import (
+    ManifestError,
+    manifest_documents,
+    object_refused,
+    printable,
+)
 from pinfold.core.classes.compute_resource import ComputeResource
 from pinfold.core.classes.names import misspelt_names, unknown_names
 from pinfold.core.classes.resource_class import ResourceClass
@@ -172,7 +177,7 @@ class _Reader:
             try:
                 one = seen.get(id(content)) or new_pod_from_api(content, pod)
             except PodError as error:
-                raise ManifestError(f"{where}: pod {pod.full_name}: {error}") from None
+                raise object_refused(where, f"pod {pod.full_name}: {error}") from None
             seen[id(content)] = one
             counted[pod.uid] = replace(one, pod=pod)
         return counted
@@ -225,7 +230,7 @@ class _Reader:
             names = misspelt_names(pod_template(kind, content), self.of_classes.classes)
             meant = [f"; did you mean {near}?" for name, near in names if f"[{name}]" in error.path]
             hint = "".join(meant)
-            raise ManifestError(f"{where}: {described(content)}: {error}{hint}") from None
+            raise object_refused(where, f"{described(content)}: {error}{hint}") from None
 
     def _read_pod(self, content: Mapping[str, Any], where: str) -> None:
         pod = self._pod({**content, "metadata": self._named(content)}, "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from pinfold.adapters.kubernetes.files import ManifestError
+from pinfold.adapters.kubernetes.files import ManifestError, object_refused
 from pinfold.cli.applied_objects import NAMESPACE, POD, QUOTA, objects_in
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.forms import Output, output_option
@@ -65,7 +65,7 @@ def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output
         try:
             answer = client.post("/v1/pods", one.manifest)
         except RefusedError as error:
-            told = ManifestError(f"{one.where}: {one.name}: {error.format_message()}")
+            told = object_refused(one.where, f"{one.name}: {error.format_message()}")
             click.echo(f"Error: {told}", err=True)
             rejected = True
             continue

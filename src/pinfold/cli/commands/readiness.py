@@ -13,6 +13,7 @@ from pinfold.adapters.kubernetes.class_manifests import ClassManifests
 from pinfold.adapters.kubernetes.files import (
     ManifestError,
     manifest_documents,
+    object_refused,
 )
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.output import InputError, input_errors, print_text
@@ -107,7 +108,7 @@ class _Read:
             try:
                 node = node_from_api(manifest)
             except PodError as error:
-                raise ManifestError(f"{one.where}: {described(manifest)}: {error}") from None
+                raise object_refused(one.where, f"{described(manifest)}: {error}") from None
             if node.name in self.nodes:
                 before = self.nodes[node.name][1]
                 raise ManifestError(f"{one.where}: Node {node.name} is there already ({before})")

@@ -37,6 +37,10 @@ class AllocatableError(ValueError):
     """A reservation or threshold with which no kubelet would start; in the kubelet's words."""
 
 
+class NotReservableError(AllocatableError):
+    """A reservation of a resource that is none of :data:`RESERVABLE`."""
+
+
 class MachineCapacity(Struct, frozen=True):
     """The machine as node status sees it: CPUs, bytes, and pages by size in bytes.
 
@@ -62,7 +66,7 @@ def parse_reserved(reserved: Mapping[str, str]) -> Resources:
     parsed: dict[str, Quantity] = {}
     for name, text in reserved.items():
         if name not in RESERVABLE:
-            raise AllocatableError(f'cannot reserve "{name}" resource')
+            raise NotReservableError(f'cannot reserve "{name}" resource')
         try:
             quantity = Quantity.parse(text)
         except QuantityError as error:

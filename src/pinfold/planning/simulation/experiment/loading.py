@@ -190,7 +190,7 @@ class _Loading:
         try:
             yield
         except kinds as error:
-            raise ConfigError(f"{self.path}: {field}: {error}") from None
+            raise ConfigError(f"{field}: {error}", self.path) from None
 
     def _beside(self, name: str) -> str:
         """A file that the experiment names."""
@@ -260,10 +260,9 @@ class _Loading:
             held = held_config({} if given is UNSET else given, where)
             return held if over is None else with_drop_ins(held, over)
         except ConfigError as error:
-            at_fault = str(error)
-            raise ConfigError(
-                at_fault if at_fault.startswith(where) else f"{where}: {at_fault}"
-            ) from None
+            if error.where == where:
+                raise
+            raise ConfigError(str(error), where) from None
 
     def _base(
         self,
