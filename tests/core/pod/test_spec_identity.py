@@ -99,6 +99,65 @@ def test_what_differs_is_named(path: str, value: object, told: str) -> None:
     assert resized(pod(), changed(path, value)) == ()
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.restartPolicy", "Always"),
+        ("spec.terminationGracePeriodSeconds", 30),
+        ("spec.enableServiceLinks", True),
+        ("spec.containers.0.livenessProbe", {"exec": {"command": ["true"]}}),
+        ("spec.containers.0.resources.requests", None),
+        ("spec.securityContext", {}),
+    ],
+)
+def test_a_default_that_is_written_out_is_not_told_beside_what_differs(
+    path: str, value: object
+) -> None:
+    other = changed(path, value)
+    other["spec"]["containers"][1]["command"] = ["look"]
+    for one, another in ((pod(), other), (other, pod())):
+        (found,) = differences(one, another)
+        assert found.path == "spec.containers[1].command[0]"
+
+
+def test_what_is_written_out_hides_no_resize() -> None:
+    other = owner()
+    for kind in ("limits", "requests"):
+        other["spec"]["containers"][0]["resources"][kind]["cpu"] = "3"
+    other["spec"]["restartPolicy"] = "Always"
+    assert resized(owner(), other) == (Resized("main", 3),)
+    # Limits alone say the requests, too.
+    del other["spec"]["containers"][0]["resources"]["requests"]
+    assert resized(owner(), other) == (Resized("main", 3),)
+
+
+@given(
+    before=st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1", "2"])),
+    after=st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1", "2"])),
+    restart=st.sampled_from([None, "Always", "Never"]),
+)
+def test_what_is_told_is_all_that_has_to_be_undone(
+    before: dict[str, str], after: dict[str, str], restart: str | None
+) -> None:
+    def of(labels: dict[str, str], **spec: Any) -> dict[str, Any]:
+        made = pod(**spec)
+        made["metadata"]["labels"] = labels
+        return made
+
+    one, other = of(before), of(after, restartPolicy=restart)
+    undone = copy.deepcopy(other)
+    for difference in differences(one, other):
+        *way, last = difference.path.split(".")
+        holder = undone
+        for step in way:
+            holder = holder[step]
+        if difference.before is None:
+            del holder[last]
+        else:
+            holder[last] = difference.before
+    assert differences(one, undone) == ()
+
+
 def test_where_whole_cpus_are_all_that_differs_they_can_be_resized() -> None:
     other = owner()
     for kind in ("limits", "requests"):

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Pod, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
@@ -20,6 +21,8 @@ from pinfold.core.values.quantity import Quantity, QuantityError
 _CPUS: Final = re.compile(r"spec\.containers\[(\d+)\]\.resources\.(?:limits|requests)\.cpu")
 _AMOUNTS: Final = ("limits", "requests", "overhead", "sizeLimit")
 _IN_FORCE: Final = ("annotations", "labels")
+_MOST_LOOKED_AT: Final = 64
+"""For each of them the manifest is read once more."""
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
 """What the API server takes for a field that is not there."""
 
@@ -35,6 +38,14 @@ class Difference(NamedTuple):
         if isinstance(self.before, dict | list) or isinstance(self.after, dict | list):
             return self.path
         return f"{self.path} ({_shown(self.before)} -> {_shown(self.after)})"
+
+
+class _Found(NamedTuple):
+    """The same, with the place step by step: the keys of mappings, the indices of lists."""
+
+    steps: tuple[str | int, ...]
+    before: object
+    after: object
 
 
 class Resized(NamedTuple):
@@ -54,10 +65,24 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     Raises:
         PodError: ``after`` is no valid pod.
     """
-    if _workload(before, before, admitted=True) == _workload(after, before, admitted=False):
+    wanted = _workload(after, before, admitted=False)
+    if _workload(before, before, admitted=True) == wanted:
         return ()
-    found = tuple(_differing(_compared(before), _compared(after), ""))
-    return found or (Difference("spec", {}, {}),)
+    found = list(_differing(_compared(before), _compared(after), ()))
+
+    def matters(one: _Found) -> bool:
+        if one.before not in _NOTHING and one.after not in _NOTHING:
+            return True
+        try:
+            return _workload(_with(after, one.steps, one.before), before, admitted=False) != wanted
+        except PodError:
+            return True
+
+    # What is written out, and comes to the same without, is told only where nothing else is.
+    first, rest = found[:_MOST_LOOKED_AT], found[_MOST_LOOKED_AT:]
+    left = [*filter(matters, first), *rest] or found
+    told = tuple(Difference(_path(one.steps), one.before, one.after) for one in left)
+    return told or (Difference("spec", {}, {}),)
 
 
 def resized(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Resized, ...]:
@@ -99,17 +124,44 @@ def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {"metadata": said, "spec": manifest.get("spec")}
 
 
-def _differing(before: object, after: object, path: str, key: str = "") -> Iterator[Difference]:
+def _differing(
+    before: object, after: object, steps: tuple[str | int, ...], key: str = ""
+) -> Iterator[_Found]:
     if isinstance(before, dict) and isinstance(after, dict):
         below = key if key in _AMOUNTS else ""
+        if key == "resources":
+            before, after = _with_requests(before), _with_requests(after)
         for name in dict.fromkeys((*before, *after)):
-            place = f"{path}.{name}" if path else str(name)
-            yield from _differing(before.get(name), after.get(name), place, below or name)
+            yield from _differing(before.get(name), after.get(name), (*steps, name), below or name)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for index, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from _differing(one, other, f"{path}[{index}]")
+            yield from _differing(one, other, (*steps, index))
     elif not _same(before, after, amounts=key in _AMOUNTS):
-        yield Difference(path, before, after)
+        yield _Found(steps, before, after)
+
+
+def _with_requests(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Resources with the requests that limits stand for, as the API server fills them in."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    if not isinstance(limits, dict) or not isinstance(requests, dict):
+        return dict(resources)
+    return {**resources, "requests": {**limits, **requests}}
+
+
+def _path(steps: tuple[str | int, ...]) -> str:
+    """A place as the API server writes it."""
+    text = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in steps)
+    return text.removeprefix(".")
+
+
+def _with(holder: Any, steps: tuple[str | int, ...], value: object) -> Any:  # noqa: ANN401 - any part of a manifest
+    """The same with another value at a place; None: without it."""
+    step, *below = steps
+    other = value if not below else _with(holder[step], tuple(below), value)
+    if isinstance(holder, list):
+        return [other if index == step else one for index, one in enumerate(holder)]
+    kept = {key: one for key, one in holder.items() if key != step}
+    return kept if other is None else {**kept, step: other}
 
 
 def _same(before: object, after: object, *, amounts: bool) -> bool:
