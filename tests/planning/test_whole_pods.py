@@ -23,7 +23,8 @@ from pinfold.core.pod.pod import Pod, QOSClass
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.explanation import Explanation
 from pinfold.planning.compare import changed_pods, compare_document
-from pinfold.planning.explaining.decision import explain_document, explain_pod
+from pinfold.planning.explaining.decision import explain_pod
+from pinfold.planning.explaining.document import explain_document
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Planner
 from pinfold.render.compare import render_compare_svg

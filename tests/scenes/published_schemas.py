@@ -18,7 +18,7 @@ from pinfold.documents.schemas import DOCUMENTS, json_schema
 from pinfold.planning import compare
 from pinfold.planning import machine_document as made_of_machine
 from pinfold.planning import plan_document as made_of_plan
-from pinfold.planning.explaining.decision import explain_document as told_document
+from pinfold.planning.explaining.document import explain_document as told_document
 from pinfold.web import documents
 
 

@@ -18,12 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from pinfold.adapters.cgroup.runtime.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
-from pinfold.admission.admission import NodeState
-from pinfold.admission.decision import Decision
 from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.loops.controlling import controlled
 from pinfold.agent.loops.controlling import figures as control_figures
@@ -47,7 +43,6 @@ from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.pods.unchanged import unchanged
 from pinfold.node.reconciler import Drift, reconcile
-from pinfold.planning.explaining.decision import explain_decision, explain_document
 from pinfold.planning.fake_meters import FakeContainerMeters, FakeCPUMeter
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
@@ -67,6 +62,7 @@ from pinfold.web.snapshots import Snapshots
 from tests.scenes.dynamic_config import dynamic_config
 from tests.scenes.manager_harness import Harness, parse
 from tests.scenes.published_schemas import APIContract
+from tests.scenes.told_node import explained
 
 _T = TypeVar("_T")
 
@@ -347,11 +343,6 @@ class Served:
         assert not self.thread.is_alive()
 
 
-async def _explained(planner: Planner, decision: Decision, state: NodeState) -> str:
-    document = explain_document(planner, explain_decision(planner, state, decision))
-    return msgspec.json.encode(document).decode()
-
-
 @contextmanager
 def served(
     path: Path,
@@ -366,7 +357,7 @@ def served(
     """A server on a fresh node."""
     node = Harness(**harness)
     if explains:
-        node.describe = partial(_explained, Planner(parse_short_form(node.machine), node.config))
+        node.describe = partial(explained, Planner(parse_short_form(node.machine), node.config))
     server = Served(path, node, limits or Limits(), patience or Patience(), observes=observes)
     server.start()
     server.fetch_contract()

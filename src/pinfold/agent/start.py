@@ -59,7 +59,8 @@ from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored
 from pinfold.node.recovery.survivors import Survivor
 from pinfold.node.settings import NodeSettings
 from pinfold.node.tellings import Tellings
-from pinfold.planning.explaining.decision import explain_decision, explain_document
+from pinfold.planning.explaining.decision import explain_decision
+from pinfold.planning.explaining.document import explain_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Cgroups
 from pinfold.ports.errors import PortError

@@ -16,7 +16,8 @@ from pinfold.core.machine.machine import MachineError
 from pinfold.core.pod.named import UnknownPodError, pods_named
 from pinfold.core.pod.owner import PodsName
 from pinfold.documents.explanation import Explanation
-from pinfold.planning.explaining.decision import explain_document, explain_pod
+from pinfold.planning.explaining.decision import explain_pod
+from pinfold.planning.explaining.document import explain_document
 from pinfold.planning.explaining.several import explain_several, explanations_document
 from pinfold.planning.plan_document import planned_config
 from pinfold.render.explain_text import render_explain, render_rejections, render_several

@@ -9,7 +9,16 @@ from msgspec import UNSET, UnsetType
 
 from pinfold.documents.control import LoadDrivenContainer
 from pinfold.documents.move_plan import MovePlan
-from pinfold.documents.records import Bubble, CPUs, Document, Kubelet, MemoryBlock, QOSClass, Record
+from pinfold.documents.records import (
+    Bubble,
+    ContainerKind,
+    CPUs,
+    Document,
+    Kubelet,
+    MemoryBlock,
+    QOSClass,
+    Record,
+)
 
 MEMORY_MANAGER: Final = "memory manager"
 """The provider whose hints say nothing where nothing fits."""
@@ -60,6 +69,10 @@ class ExplainedContainer(Record, frozen=True, kw_only=True):
     """What it was given beside CPUs, as in a plan."""
     devices: Mapping[str, Sequence[str]] = {}
     """The ids of its devices by extended resource."""
+    kind: ContainerKind | UnsetType = UNSET
+    """Only of one that is ``init`` or ``sidecar``."""
+    idle: CPUs | UnsetType = UNSET
+    """The siblings of its CPUs that stay idle; only where it is SMT-isolated."""
     by_load: LoadDrivenContainer | UnsetType = UNSET
     """Only of a pod that an agent runs: how a container that has its CPUs by load has them now."""
 

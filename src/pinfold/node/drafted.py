@@ -16,6 +16,7 @@ from pinfold.admission.moves import with_claims
 from pinfold.core.moves.gone import gone, is_gone
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
+from pinfold.documents.explanation import Ended
 from pinfold.documents.history import (
     CacheGiven,
     Controlled,
@@ -53,6 +54,7 @@ Document: TypeAlias = (
     | Controlled
     | Displaced
     | Drifted
+    | Ended
     | MovePlan
     | QuotaChanged
     | Resized

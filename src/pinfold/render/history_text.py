@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from pinfold.documents.api import HistoryEntry
-from pinfold.documents.explanation import Explanation
+from pinfold.documents.explanation import Ended, Explanation
 from pinfold.documents.history import (
     CacheGiven,
     Controlled,
@@ -68,6 +68,10 @@ def _decision(told: Explanation) -> Iterator[str]:
         pool = "shares in the bubble"
     for one in told.containers:
         yield f"{one.name}: {f'CPUs {one.cpus}' if one.cpus else pool}"
+
+
+def _ended(told: Ended) -> Iterator[str]:
+    yield ": ".join(filter(None, (told.reason or told.phase, told.message)))
 
 
 def _drifted(told: Drifted) -> Iterator[str]:
@@ -158,6 +162,7 @@ def _row(
 
 _FORMS: Final = (
     (("admitted", "rejected", "adopted"), _row(Explanation, _decision)),
+    (("ended",), _row(Ended, _ended)),
     (("drifted", "repaired"), _row(Drifted, _drifted)),
     (("repaired", "configured"), _row(Started, _started)),
     (("displaced", "returned"), _row(Displaced, _displaced)),

@@ -11,8 +11,10 @@ from typing import Final
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.api import HistoryEntry
 from pinfold.documents.live.event import Whole
 from pinfold.documents.live.scene import (
     Paint,
@@ -42,6 +44,7 @@ from pinfold.render.plan_view import (
 )
 from pinfold.render.svg_canvas import owner_look, state_colors
 from pinfold.render.terminal import clean
+from pinfold.views.past import past
 from pinfold.views.status import Hardware, status_view
 
 Why = Mapping[str, Sequence[str]]
@@ -101,6 +104,21 @@ class SceneMaker:
         hardware = self._hardware(whole.machine)
         view = status_view(whole.status, hardware, whole.node, observed=False)
         return scene_of(view, at=at, live=live)
+
+    def past(self, now: Whole, entries: Iterable[HistoryEntry], at: float) -> Scene:
+        """How the node was drawn at a moment that is over, as far as its history tells.
+
+        Args:
+            now: what the agent says now.
+            entries: of ``GET /v1/history``, in any order.
+            at: the moment, in seconds since the epoch.
+
+        Raises:
+            MachineError: the machine of another version of Pinfold.
+        """
+        found = past(now, entries, at)
+        scene = self.scene(found.whole, at, live=False)
+        return replace(scene, notes=(*_clean(found.notes), *scene.notes))
 
     def _hardware(self, machine: Machine) -> Hardware:
         if self._read is None or self._read[0] is not machine:

@@ -22,6 +22,7 @@ from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.documents.explanation import Ended
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
@@ -364,8 +365,13 @@ class Manager:
         """Nothing is left of a pod: its CPUs go back."""
         now = self.host.now(pod)
         draft.state = release(draft.state, now.workload.pod)
-        draft.note("released" if phase is None else "ended", (pod.uid, pod.name))
-        draft.end(now, phase and _last(pod, now.record, phase))
+        last = phase and _last(pod, now.record, phase)
+        if last is None:
+            draft.note("released", (pod.uid, pod.name))
+        else:
+            ended = Ended(phase=last.phase.value, reason=last.reason, message=last.message)
+            draft.note("ended", (pod.uid, pod.name), ended)
+        draft.end(now, last)
 
     async def _forget_sandbox(self, pod: PodLife) -> None:
         try:

@@ -11,7 +11,8 @@ from pinfold.admission.decision import Decision
 from pinfold.core.pod.annotations import named
 from pinfold.core.pod.pod import Pod
 from pinfold.documents import explanation as form
-from pinfold.planning.explaining.decision import Explanation, explain_document, explain_last
+from pinfold.planning.explaining.decision import Explanation, explain_last
+from pinfold.planning.explaining.document import explain_document
 from pinfold.planning.planner import Planner
 from pinfold.planning.quotas import Made
 

@@ -22,7 +22,8 @@ from pinfold.admission.admission import decide
 from pinfold.core.pod.pod import CPU, Pod
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.simulation.results import WorstDecision
-from pinfold.planning.explaining.decision import explain_decision, explain_document
+from pinfold.planning.explaining.decision import explain_decision
+from pinfold.planning.explaining.document import explain_document
 from pinfold.planning.simulation.fleet.answer import BEYOND, Answer
 from pinfold.planning.simulation.fleet.nodes import FleetNode, RefusedBy
 from pinfold.planning.simulation.fleet.shapes import PodShape
