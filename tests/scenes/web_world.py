@@ -33,6 +33,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.documents.status import Agent, AgentConfig, Gates
+from pinfold.formats.event_stream import MEDIA_TYPE as EVENTS
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
 from pinfold.node.nri.kubelet_devices import KubeletDevices
@@ -186,6 +187,7 @@ class AgentOnFakes:
             state_dir="/nowhere",
             config_file=None,
             runtime=PROCESS,
+            problems=list(self.told_problems),
         )
 
     def settings(self) -> AgentConfig:
@@ -308,7 +310,10 @@ class Served:
         try:
             connection.request(method, target, body)
             response = connection.getresponse()
-            answer = Answer(response.status, dict(response.headers), response.read().decode())
+            # What goes on for ever is read as far as it has come.
+            endless = response.headers.get_content_type() == EVENTS
+            text = response.read1(1 << 16) if endless else response.read()
+            answer = Answer(response.status, dict(response.headers), text.decode())
         finally:
             connection.close()
         if method != "HEAD":

@@ -34,6 +34,7 @@ PROMISED = {
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/readyz"),
+    ("GET", "/v1/events"),
     ("GET", "/v1/explain/{namespace}/{name}"),
     ("GET", "/v1/history"),
     ("GET", "/v1/machine"),
@@ -113,6 +114,7 @@ def test_every_good_answer_that_it_tells_is_given(tmp_path: Path) -> None:
             "/v1/node",
             "/v1/pods",
             "/v1/history",
+            "/v1/events",
         ):
             assert api.ask("GET", path).status == 200
         assert api.ask("POST", "/v1/pods", manifest("db", "2")).status == 201

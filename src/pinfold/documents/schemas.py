@@ -37,6 +37,7 @@ from pinfold.documents.audit import Audit
 from pinfold.documents.cluster_plan import ClusterPlan
 from pinfold.documents.explanation import Explanation, Explanations
 from pinfold.documents.hugepages import HugepageChange, HugepagePools
+from pinfold.documents.live.event import Event
 from pinfold.documents.live.scene import Scene, ScenePage
 from pinfold.documents.machine import Machine
 from pinfold.documents.move_plan import MovePlan
@@ -71,6 +72,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "decided": Published(DecidedPod, "answer of `POST /v1/pods` and `POST /v1/run`"),
     "drifts": Published(Drifts, "answer of `POST /v1/reconcile`"),
     "error": Published(Error, "every answer of the API from 400 on"),
+    "event": Published(Event, "`GET /v1/events`"),
     "exit": Published(Exit, "body of `POST /v1/run/{uid}/exit`"),
     "experiment": Published(Experiment, "the file that `pinfold simulate` reads"),
     "explanation": Published(

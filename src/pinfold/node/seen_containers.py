@@ -16,11 +16,13 @@ class SeenContainers:
     Attributes:
         statuses: the newest container of each key.
         busy: those that are being started or ended.
+        changes: how often ``statuses`` has become another.
     """
 
     def __init__(self) -> None:
         self.statuses: dict[ContainerKey, ContainerStatus] = {}
         self.busy: set[ContainerKey] = set()
+        self.changes = 0
         self._silent: dict[ContainerKey, tuple[str, float]] = {}
         self._idle = asyncio.Event()
 
@@ -43,10 +45,12 @@ class SeenContainers:
     def put(self, status: ContainerStatus) -> None:
         """Take note of a container."""
         self.statuses[status.key] = status
+        self.changes += 1
 
     def drop(self, key: ContainerKey) -> None:
         """Nothing is left of a container."""
         self.statuses.pop(key, None)
+        self.changes += 1
         self._silent.pop(key, None)
 
     def of_pod(self, uid: str) -> list[ContainerStatus]:

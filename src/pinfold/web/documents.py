@@ -20,6 +20,7 @@ from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import api
 from pinfold.documents import status as form
 from pinfold.documents.control import Control
+from pinfold.documents.live.following import in_order
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import Bubble, Isolation, MemoryBlock
 from pinfold.node.admitted_pod import AdmittedPod
@@ -91,7 +92,7 @@ class Documents:
         self._shapes = {uid: s for uid, s in self._shapes.items() if uid in table.ended}
         found = [self._ended(record) for record in table.ended.values()]
         found += [self._active(pod, pool) for pod in table.active.values()]
-        found.sort(key=lambda document: document.admitted_at)
+        found.sort(key=in_order)
         return found
 
     def pod(self, name: str) -> api.PodDocument:

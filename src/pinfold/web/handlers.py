@@ -32,6 +32,8 @@ from pinfold.web.documents import (
     embedded,
     history_document,
 )
+from pinfold.web.events.answer import events_answer
+from pinfold.web.events.telling import Telling
 from pinfold.web.observed import observation_document
 from pinfold.web.operations import OBJECT, POD, POD_LOG
 from pinfold.web.pod_logs import pod_log
@@ -61,7 +63,7 @@ REBALANCE_PATIENCE: Final = 10 * LONGEST_GRACE
 class Handlers:
     """One coroutine for each operation, named as in :mod:`pinfold.web.operations`.
 
-    ``snapshots`` are the answers that are shared.
+    ``snapshots`` are the answers that are shared, ``telling`` makes the events.
     """
 
     def __init__(self, backend: Backend, patience: Patience) -> None:
@@ -69,6 +71,7 @@ class Handlers:
         self._documents = Documents(backend.books, backend.observation)
         self._changes = Changes(backend.problems, patience.change)
         self.snapshots = Snapshots()
+        self.telling = Telling(backend)
         self._metrics: Any = None
 
     # ------------------------------------------------------------------------------- the node
@@ -101,6 +104,10 @@ class Handlers:
         return await self._shared(
             f"observation {history}", lambda: observation_document(observed, books, history=history)
         )
+
+    async def events(self, request: Request) -> Response:
+        """What changes, as it changes."""
+        return events_answer(request, self.telling)
 
     async def _shared(self, name: str, document: Callable[[], object]) -> Response:
         """An answer for all who wait for it."""

@@ -15,7 +15,7 @@ from pinfold.web.operations import (
     HISTORY_LIMIT,
     JSON,
     OPERATIONS,
-    TEXT,
+    Answer,
     Operation,
 )
 
@@ -61,6 +61,11 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "history": {
         "description": "with each container's intervals, 60 at most",
         "schema": {"type": "boolean", "default": False},
+    },
+    "lastEventId": {
+        "description": "the id of the last event that is known, from which the stream goes on; "
+        "the header Last-Event-ID says the same, and counts more",
+        "schema": _TEXT,
     },
     "kind": {
         "description": "only entries of these kinds, separated by commas",
@@ -113,6 +118,13 @@ def _forms() -> Iterator[type[Record]]:
         yield from (answer.form for answer in operation.answers if answer.form is not None)
 
 
+def _text(answer: Answer) -> dict[str, Any]:
+    """Text, each message of which is a document where there is one."""
+    if answer.form is None:
+        return _TEXT
+    return {**_TEXT, "contentMediaType": JSON, "contentSchema": _schema(answer.form)}
+
+
 def _schema(form: type[Record]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{form.__name__}"}
 
@@ -121,10 +133,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for answer in operation.answers:
         answers[str(answer.status)] = {"description": answer.meaning}
-        if answer.form is not None:
+        if answer.text:
+            answers[str(answer.status)]["content"] = {answer.text: {"schema": _text(answer)}}
+        elif answer.form is not None:
             answers[str(answer.status)]["content"] = {JSON: {"schema": _schema(answer.form)}}
-        elif answer.is_text:
-            answers[str(answer.status)]["content"] = {TEXT: {"schema": _TEXT}}
     for status in sorted({400, 500, 503, *operation.errors}):
         answers[str(status)] = {
             "description": _MEANINGS[status],

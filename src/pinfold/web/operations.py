@@ -23,24 +23,26 @@ from pinfold.documents.api import (
     Run,
 )
 from pinfold.documents.explanation import Explanation
+from pinfold.documents.live.event import Event
 from pinfold.documents.machine import Machine
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.node import Node
 from pinfold.documents.observation import Observation
 from pinfold.documents.records import Record
 from pinfold.documents.status import Status
+from pinfold.formats.event_stream import MEDIA_TYPE as EVENTS
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 
 
 class Answer(Struct, frozen=True):
-    """A successful answer: a document, a text, or nothing."""
+    """A successful answer: a document, text of a media type (of documents, maybe), or nothing."""
 
     status: int
     meaning: str
     form: type[Record] | None = None
-    is_text: bool = False
+    text: str = ""
 
 
 class Operation(Struct, frozen=True):
@@ -110,6 +112,14 @@ OPERATIONS: Final = (
     ),
     Operation(
         "GET",
+        "/v1/events",
+        "events",
+        "What changes on the node, told when it does (server-sent events)",
+        (Answer(200, "the events, until the agent stops", Event, text=EVENTS),),
+        query=("lastEventId",),
+    ),
+    Operation(
+        "GET",
         "/v1/pods",
         "pods",
         "All pods in the order of their admission",
@@ -137,7 +147,7 @@ OPERATIONS: Final = (
         POD_LOG,
         "pod_log",
         "What a container has written, also one that has ended, until its pod is deleted",
-        (Answer(200, "the log", is_text=True),),
+        (Answer(200, "the log", text=TEXT),),
         errors=(404,),
         query=("container", "follow", "previous", "tailLines", "sinceSeconds", "timestamps"),
     ),
@@ -249,21 +259,21 @@ OPERATIONS: Final = (
         "/healthz",
         "healthz",
         "Whether the agent's loop runs",
-        (Answer(200, "ok", is_text=True),),
+        (Answer(200, "ok", text=TEXT),),
     ),
     Operation(
         "GET",
         "/readyz",
         "readyz",
         "Whether pods can be admitted",
-        (Answer(200, "ok", is_text=True),),
+        (Answer(200, "ok", text=TEXT),),
     ),
     Operation(
         "GET",
         "/metrics",
         "metrics",
         "Metrics in Prometheus's text format",
-        (Answer(200, "the metrics", is_text=True),),
+        (Answer(200, "the metrics", text=TEXT),),
     ),
     Operation(
         "GET",

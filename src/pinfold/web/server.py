@@ -118,6 +118,8 @@ class _Server(uvicorn.Server):
         """Begin to accept."""
         loop, config, tls = asyncio.get_running_loop(), self.config, self._service.tls
         protocol = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
+        # For answers that go on for ever: ``request.state.stop`` tells them to end.
+        self.lifespan.state["stop"] = self._stop
         self.servers = [
             await loop.create_server(
                 functools.partial(
