@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 from pinfold.linux.endings import end_at_once
@@ -10,6 +11,12 @@ from pinfold.linux.endings import end_at_once
 def start() -> None:
     """Run the command line; also what is loaded for it can be interrupted, without a traceback."""
     end_at_once()
+    if sys.argv[1:] and sys.argv[1].startswith("__complete"):
+        # Between two keys there is no time to load the command line.
+        import_module("pinfold.completion.program").answer_shell(
+            sys.argv[1:], lambda: import_module("pinfold.cli.completion_table").table()
+        )
+        return
     import_module("pinfold.cli").main(prog_name="pinfold")
 
 

@@ -17,6 +17,7 @@ import msgspec
 from pinfold.cli.output import F, InputError, Refused
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.core.values.duration import DurationError, parse_duration
+from pinfold.linux.own_folder import SOCKET_VARIABLE, default_socket
 
 _T = TypeVar("_T")
 
@@ -25,7 +26,6 @@ _NO_METHOD: Final = 405
 _NO_PATH: Final = "there is nothing at "
 """How an agent begins to say that it has no such operation: it is of another version."""
 _PIECE: Final = 1 << 16
-SOCKET_VARIABLE: Final = "PINFOLD_SOCKET"
 _NO_AGENT: Final = (
     "start one with: pinfold agent (or systemctl start pinfold); another socket is given with "
     f"--socket or {SOCKET_VARIABLE}"
@@ -47,19 +47,6 @@ class RefusedError(Refused):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-def default_socket() -> str:
-    """Where an agent of this user listens, unless it was told otherwise."""
-    return f"{runtime_folder()}/pinfold.sock"
-
-
-def runtime_folder() -> str:
-    """Where this user's files are that no reboot outlives."""
-    if os.geteuid() == 0:
-        return "/run/pinfold"
-    folder = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/pinfold-{os.geteuid()}"  # noqa: S108 - owner checked by those who use it
-    return f"{folder}/pinfold"
 
 
 def socket_option(command: F) -> F:

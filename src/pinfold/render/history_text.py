@@ -177,3 +177,8 @@ _FORMS: Final = (
     (("moved", "undone"), _row(MovePlan, _moved)),
 )
 """Which kinds have which document, and what it says."""
+
+_PLAIN: Final = ("released", "ended")
+"""Kinds whose document is empty."""
+KINDS: Final = (*dict.fromkeys((*(kind for kinds, _ in _FORMS for kind in kinds), *_PLAIN)),)
+"""Every kind of an entry."""

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from pinfold.adapters.store import recorded_kubelet_version
 from pinfold.admission.model import NodeError
-from pinfold.cli.client import SOCKET_VARIABLE, default_socket
 from pinfold.cli.options.nodes import config_dir_option
 from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError, config_notes
 from pinfold.config.settings import SettingError, override
 from pinfold.core.machine.machine import MachineError
+from pinfold.linux.own_folder import SOCKET_VARIABLE, default_socket
 from pinfold.node.recovery.recovery import MismatchError
 from pinfold.ports.errors import PortError
 

@@ -18,7 +18,6 @@ from pinfold.cli.client import (
     NoAgentError,
     Seconds,
     agent_runs,
-    runtime_folder,
     socket_option,
 )
 from pinfold.cli.foreground import Foreground
@@ -34,6 +33,7 @@ from pinfold.core.pod.workload import FACTS, application_environment
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.api import DecidedPod
+from pinfold.linux.own_folder import runtime_folder
 from pinfold.ports.errors import PortError
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from pinfold.cli.output import InputError
 from pinfold.cli.start import streams
@@ -41,7 +40,7 @@ class _Listed(click.Group):
 
 
 class Program(click.Group):
-    """Imports a command's module when it is called; lists and completes without any of them.
+    """Imports a command's module when it is called; lists them without any.
 
     ``table``: each command with the first sentence of its help.  ``rooms``: the folder of
     ``cli.commands`` in which its module is, which has its name; without one it is there itself.
@@ -143,11 +142,6 @@ class Program(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List them with what the table says."""
         self._listed().format_commands(ctx, formatter)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a command's name."""
-        listed = click.Context(self._listed(), help_option_names=ctx.help_option_names)
-        return listed.command.shell_complete(listed, incomplete)
 
     def _listed(self) -> _Listed:
         return _Listed(
