@@ -23,6 +23,7 @@ from library_page import page as library
 from output_forms import page as output_forms
 
 from pinfold.cli import main as program
+from pinfold.cli.manual import walk
 from pinfold.config.settings import SETTINGS
 from pinfold.core.kubelet.faults import FAULTS
 from pinfold.core.kubelet.policy_options import (
@@ -326,20 +327,6 @@ def schemas() -> dict[str, str]:
     texts = {name: json.dumps(schema, indent=2) for name, schema in found.items()}
     texts["openapi"] = json.dumps(msgspec.to_builtins(openapi_document()), indent=2)
     return {f"reference/schemas/{name}.json": f"{text}\n" for name, text in texts.items()}
-
-
-def walk(
-    command: click.Command, above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """The program, its commands and theirs, with the words that call them."""
-    names = (*above, "pinfold" if not above else command.name or "")
-    yield names, command
-    if isinstance(command, click.Group):
-        with click.Context(command, info_name=names[-1]) as context:
-            for name in command.list_commands(context):
-                found = command.get_command(context, name)
-                if found is not None and not found.hidden:
-                    yield from walk(found, names)
 
 
 def _text(text: str | None) -> str:

@@ -79,13 +79,44 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {re.sub(r"-[\d.]+\.dist-info", ".dist-info", top) for top in tops} == {
+    assert {re.sub(r"-[\d.]+\.", ".", top) for top in tops} == {
         "pinfold",
+        "pinfold.data",
         "pinfold.dist-info",
     }
     assert "pinfold/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if "__pycache__" in name]
+
+
+def test_what_was_made_of_the_commands_is_where_it_is_looked_for(programs: Path) -> None:
+    """Manual pages, and what shells complete; as the installed program makes them itself."""
+    share = programs.parent / "share"
+    for words in ((), ("plan",), ("state", "check")):
+        page = share / "man" / "man1" / f"{'-'.join(('pinfold', *words))}.1"
+        assert page.read_text() == output(programs / "pinfold", "man", *words)
+    for shell, place in {
+        "bash": "bash-completion/completions/pinfold",
+        "zsh": "zsh/site-functions/_pinfold",
+        "fish": "fish/vendor_completions.d/pinfold.fish",
+    }.items():
+        script = output(programs / "pinfold", "completion", shell)
+        assert (share / place).read_text() == script
+    told = "from pinfold.completion.table import read_table; print(read_table() == {})"
+    made = "__import__('pinfold.cli.completion_table', fromlist='table').table()"
+    assert output(programs / "python", "-c", told.format(made)).strip() == "True"
+
+
+def test_a_tab_loads_no_command(programs: Path) -> None:
+    """The table of the wheel is enough, however many commands there are."""
+    loaded = output(
+        programs / "python",
+        "-c",
+        "import sys; sys.argv = ['pinfold', '__complete', 'plan', '--po']\n"
+        "from pinfold.__main__ import start; start()\n"
+        "print({name for name in sys.modules} & {'click', 'pinfold.cli', 'yaml', 'asyncio'})",
+    )
+    assert loaded.splitlines()[-2:] == [":4", "set()"]
 
 
 def test_the_package_is_not_that_of_the_checkout(programs: Path) -> None:

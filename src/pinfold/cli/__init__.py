@@ -37,12 +37,14 @@ COMMANDS: Final = {
     "quota": "Limit the exclusive CPUs of each namespace of a cluster.",
     "classes": "Give the pods of a cluster devices by portable names.",
     "completion": "Print the script that has a shell complete commands, options, values and pods.",
+    "man": "Show the manual page of COMMAND, such as plan or state check; "
+    "without one of the program.",
     "schema": "Print the JSON Schema of the document NAME; without a name, which documents there "
     "are.",
 }
 """Each command (its module in ``commands`` has its name), and the first sentence of its help."""
 
-ROOMS: Final = {"completion": "about", "schema": "about"}
+ROOMS: Final = {"completion": "about", "man": "about", "schema": "about"}
 """The folder of ``commands`` in which the module of a command is; those not here are in none."""
 
 

@@ -57,7 +57,7 @@ def explain_exit_option(command: str) -> click.Option:
 
 def _explained(command: str, asked: str) -> str:
     if asked == _ALL:
-        return "\n".join(_told(row) for row in _may_end_with(command))
+        return "\n".join(_told(row) for row in rows_of(command))
     called = f"pinfold {command}".rstrip()
     try:
         status = int(asked)
@@ -66,7 +66,7 @@ def _explained(command: str, asked: str) -> str:
             f"--explain-exit: {asked!r} is no exit status; of a command: "
             "pinfold COMMAND --explain-exit [STATUS]"
         ) from None
-    rows = _may_end_with(command)
+    rows = rows_of(command)
     found = [row for row in rows if row.status == status] or [*_of_a_signal(status)]
     if not found and OWN_STATUS in rows:
         found = [OWN_STATUS]
@@ -76,8 +76,8 @@ def _explained(command: str, asked: str) -> str:
     return "\n".join(_told(row) for row in found)
 
 
-def _may_end_with(command: str) -> list[ExitStatus]:
-    """All rows of a command, the general ones after its own; of a group those of all below it."""
+def rows_of(command: str) -> list[ExitStatus]:
+    """All rows of a command, such as ``state check``; of a group those of all below it."""
     if not command:
         return [*GENERAL]
     below = {one for row in OF_COMMANDS for one in row.commands if one.startswith(f"{command} ")}

@@ -15,12 +15,13 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
 def completion(shell: str) -> None:
-    r"""Print the script that has a shell complete commands, options, values and pods.
+    """Print the script that has a shell complete commands, options, values and pods.
 
-    \b
-    bash: source <(pinfold completion bash)                        in ~/.bashrc
-    zsh:  source <(pinfold completion zsh)                         in ~/.zshrc, after compinit
-    fish: pinfold completion fish >~/.config/fish/completions/pinfold.fish
+    In ~/.bashrc: source <(pinfold completion bash)
+
+    In ~/.zshrc, after compinit: source <(pinfold completion zsh)
+
+    Of fish: pinfold completion fish >~/.config/fish/completions/pinfold.fish
     """
     click.echo(script(shell), nl=False)
 
