@@ -98,7 +98,7 @@ def test_mandoc_has_nothing_to_warn_of(pages: list[Path]) -> None:
 @pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
 def test_groff_has_nothing_to_warn_of(pages: list[Path]) -> None:
     for page in pages:
-        command = ["groff", "-man", "-Tutf8", "-ww", "-Kutf8", page]
+        command = ["groff", "-man", "-Tutf8", "-ww", "-Kutf8", str(page)]
         done = subprocess.run(command, capture_output=True, check=True)
         assert done.stderr == b"", page
         assert b"EXIT STATUS" in re.sub(rb"\x1b\[\d*m|.\x08", b"", done.stdout)

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from pinfold.cli import COMMANDS
 from pinfold.cli.start.exit_statuses import statuses_of
 from pinfold.completion.table import Values, Word
 from pinfold.config.node_profiles import BUILT_IN
@@ -117,6 +118,7 @@ _BY_ARGUMENT: Final = {
         )
     ),
     ("profile", "show"): _words(BUILT_IN),
+    ("man",): Values(tuple(COMMANDS.items())),
     ("run",): Values(source="programs"),
 }
 """Values of the argument of a command whose help has no word for it."""
@@ -125,7 +127,9 @@ _BY_ARGUMENT: Final = {
 def values_of(parameter: click.Parameter, command: tuple[str, ...]) -> Values:
     """What may stand for the value of an option or an argument of a command."""
     if isinstance(parameter.type, click.Choice):
-        return _words(str(one) for one in parameter.type.choices)
+        # What follows a form such as jsonpath=EXPR is for whoever types it to know.
+        shown = (str(one).partition("=") for one in parameter.type.choices)
+        return _words(f"{name}{equals}" for name, equals, _ in shown)
     if isinstance(parameter, click.Argument) and command in _BY_ARGUMENT:
         return _BY_ARGUMENT[command]
     if parameter.name == "explain_exit":
