@@ -17,7 +17,7 @@ import msgspec
 from pinfold.cli.output import F, InputError, Refused
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.core.values.duration import DurationError, parse_duration
-from pinfold.linux.own_folder import SOCKET_VARIABLE, default_socket
+from pinfold.linux.folders import SOCKET_VARIABLE, default_socket
 
 _T = TypeVar("_T")
 

@@ -18,7 +18,7 @@ from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError, config_notes
 from pinfold.config.settings import SettingError, override
 from pinfold.core.machine.machine import MachineError
-from pinfold.linux.own_folder import SOCKET_VARIABLE, default_socket
+from pinfold.linux.folders import SOCKET_VARIABLE, default_socket
 from pinfold.node.recovery.recovery import MismatchError
 from pinfold.ports.errors import PortError
 
