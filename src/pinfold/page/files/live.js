@@ -2,7 +2,7 @@
 
 /**
  * Listens to `/v1/events` for as long as the page is open.
- * @param {Object<string, (event: object) => void>} hear by the kind of an event, such as `changed`
+ * @param {Object<string, (text: string) => void>} hear by the kind of an event, such as `changed`: an Event as JSON
  * @param {(state: "connected"|"reconnecting"|"refused") => void} tell
  */
 export function listen(hear, tell) {
@@ -20,7 +20,7 @@ export function listen(hear, tell) {
       .finally(() => setTimeout(() => listen(hear, tell), 3000));
   };
   for (const [kind, act] of Object.entries(hear)) {
-    source.addEventListener(kind, (event) => act(JSON.parse(event.data)));
+    source.addEventListener(kind, (event) => act(event.data));
   }
 }
 

@@ -39,14 +39,14 @@ class Live {
     this.frame = new Frame(["this node"], explainer(), this.timeline);
     this.frame.name("Pinfold", "");
     this.state();
-    const drawn = (event) => this.hear(event);
+    const drawn = (text) => this.hear(text);
     listen(
       {
         whole: drawn,
         changed: drawn,
-        observed: (event) => this.observe(event.observed),
-        away: (event) => {
-          this.away = event.problem ?? "The agent does not answer.";
+        observed: (text) => this.observe(text),
+        away: (text) => {
+          this.away = JSON.parse(text).problem ?? "The agent does not answer.";
           this.state();
         },
       },
@@ -58,8 +58,10 @@ class Live {
     this.history(1000);
   }
 
-  hear(event) {
+  /** Draws what an event tells; how long it took is told to those who measure the page. */
+  hear(text) {
     const started = performance.now();
+    const event = JSON.parse(text);
     this.away = "";
     const { scene } = event;
     if (!scene) return;
@@ -82,12 +84,15 @@ class Live {
     if (flash && before) frame.speak(changesBetween(before, view.index));
   }
 
-  observe(observed) {
+  observe(text) {
+    const started = performance.now();
+    const { observed } = JSON.parse(text);
     this.away = "";
     this.frame.panel.observe(observed);
     this.idle = observed.idle;
     if (this.at === null) this.frame.views[0].map.use(observed.idle);
     this.state();
+    performance.measure("pinfold-event", { start: started, detail: "observed" });
   }
 
   state() {

@@ -1,5 +1,6 @@
 /** The map of a node: boxes within boxes, and a cell for each CPU. */
 import {make, mark, say} from "./dom.js";
+import {flashOnce} from "./flash.js";
 import {below, isLean, layOut} from "./layout.js";
 import {paintClass} from "./paints.js";
 import {stepTo} from "./walk.js";
@@ -87,16 +88,17 @@ export class NodeMap {
     const rebuilt = this.index?.root !== index.root;
     this.index = index;
     if (rebuilt) this.build();
+    const changed = [];
     for (const [cpu, one] of this.cells) {
       const looks = this.looks(cpu);
       if (looks.told === one.looks) continue;
-      if (one.looks && flash) flashOnce(one.cell);
+      if (one.looks && flash) changed.push(one.cell);
       one.looks = looks.told;
       one.cell.className = looks.classes;
       mark(one.cell, "aria-label", looks.label);
       say(one.owner, looks.mark);
     }
-    if (rebuilt) this.fit();
+    changed.forEach(flashOnce);
     this.light(this.lit);
   }
 
@@ -119,7 +121,12 @@ export class NodeMap {
     this.order = [];
     this.insides = new Map();
     this.size = "";
-    this.element.replaceChildren(this.box(this.index.root, 0));
+    // The width is asked for while there is nothing to lay out.
+    this.element.replaceChildren();
+    const room = this.room();
+    const built = this.box(this.index.root, 0);
+    this.fit(room);
+    this.element.append(built);
     const first = this.order.find((cell) => cell.dataset.cpu === focused) ?? this.order[0];
     if (first) first.tabIndex = 0;
     if (focused !== null) first?.focus();
@@ -164,15 +171,17 @@ export class NodeMap {
     return cell;
   }
 
-  /** Gives cells the size that fits best into what there is. */
-  fit() {
-    if (!this.index) return;
-    const style = getComputedStyle(this.element);
+  /** How much room there is for the map: pixels. */
+  room() {
     const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
-    const width = this.element.clientWidth - Number.parseFloat(style.paddingLeft) - Number.parseFloat(style.paddingRight);
+    return { width: this.element.clientWidth, rem };
+  }
+
+  /** Gives cells the size that fits best into what there is. */
+  fit({ width, rem } = this.room()) {
+    if (!this.index || width <= 0) return;
     // On a telephone one scrolls anyway, and cells are touched.
     const height = width < 40 * rem ? 2.5 * window.innerHeight : Math.max(16 * rem, window.innerHeight - 16 * rem);
-    if (width <= 0) return;
     const size = `${Math.round(width)} ${Math.round(height)} ${rem}`;
     if (size === this.size) return;
     this.size = size;
@@ -180,6 +189,8 @@ export class NodeMap {
     for (const [name, value] of Object.entries(lengths)) {
       this.element.style.setProperty(`--${name.toLowerCase()}`, `${value}px`);
     }
+    // What moves by itself is a layer of its own to a browser: not hundreds of them.
+    this.element.classList.toggle("few", this.order.length <= 128);
     this.element.classList.toggle("small", lengths.cell < 2.1 * rem);
     for (const [box, { across, each }] of columns) {
       const inside = this.insides.get(box);
@@ -222,20 +233,4 @@ export class NodeMap {
   select(cpu) {
     for (const [one, { cell }] of this.cells) mark(cell, "aria-selected", String(one === cpu));
   }
-}
-
-/** Lets an element flash once, softly. */
-export function flashOnce(element) {
-  // The class list is set anew with the looks: the flash is an animation of its own.
-  element.getAnimations().forEach((one) => one.id === "flash" && one.cancel());
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const ring = getComputedStyle(document.documentElement).getPropertyValue("--flash");
-  element.animate(
-    [
-      { outline: `3px solid ${ring}`, outlineOffset: "1px" },
-      { outline: `3px solid ${ring}`, outlineOffset: "1px", offset: 0.5 },
-      { outline: "3px solid transparent", outlineOffset: "1px" },
-    ],
-    { id: "flash", duration: calm ? 3000 : 1600, easing: calm ? "steps(2)" : "ease-out" },
-  );
 }

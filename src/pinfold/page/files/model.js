@@ -4,14 +4,17 @@ import {parseCPUs, formatCPUs} from "./cpusets.js";
 /**
  * Where each CPU is.
  * @param {object} root a SceneBox
- * @returns {Map<number, {core: number, path: string[]}>} the titles of the boxes around it, the outermost first
+ * @returns {Map<number, {core: number, path: string[], where: string}>} the titles of the boxes around it, the outermost
+ *   first, and the same in words
  */
 export function placesOf(root) {
   const places = new Map();
   const walk = (box, path) => {
     const inside = box.title ? [...path, box.title] : path;
+    const around = inside.map(shortTitle).reverse().join(", ");
     for (const core of box.cores ?? []) {
-      for (const cpu of core.cpus) places.set(cpu, { core: core.id, path: inside });
+      const where = [`core ${core.id}`, around].filter(Boolean).join(", ");
+      for (const cpu of core.cpus) places.set(cpu, { core: core.id, path: inside, where });
     }
     for (const one of box.boxes ?? []) walk(one, inside);
   };
@@ -31,7 +34,7 @@ export class SceneIndex {
   /**
    * @param {object} scene a Scene
    * @param {object} root where the CPUs are, which a scene of a stream may leave out
-   * @param {Map<number, {core: number, path: string[]}>} places
+   * @param {ReturnType<typeof placesOf>} places
    */
   constructor(scene, root, places) {
     this.scene = scene;
@@ -91,9 +94,7 @@ export class SceneIndex {
    * @param {number} cpu
    */
   label(cpu) {
-    const place = this.places.get(cpu);
-    const where = place ? [`core ${place.core}`, ...place.path.map(shortTitle).reverse()] : [];
-    return `CPU ${cpu}, ${where.join(", ")}: ${this.words(cpu)}`;
+    return `CPU ${cpu}, ${this.places.get(cpu)?.where ?? ""}: ${this.words(cpu)}`;
   }
 
   /** Whose a CPU is, in words. */

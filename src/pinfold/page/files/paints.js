@@ -18,6 +18,8 @@ const sheet = new CSSStyleSheet();
 document.adoptedStyleSheets.push(sheet);
 /** @type {Map<string, string>} */
 const classes = new Map();
+/** @type {WeakMap<object, string>} the same by the paint itself: many cells have one */
+const known = new WeakMap();
 
 /**
  * The classes of what is painted so.
@@ -25,6 +27,15 @@ const classes = new Map();
  * @returns {string}
  */
 export function paintClass(paint) {
+  let found = known.get(paint);
+  if (found === undefined) {
+    found = classOf(paint);
+    known.set(paint, found);
+  }
+  return found;
+}
+
+function classOf(paint) {
   const key = JSON.stringify(paint);
   let found = classes.get(key);
   if (found === undefined) {
@@ -33,15 +44,17 @@ export function paintClass(paint) {
       `--back:${scheme(paint.background, paint.dark_background)}`,
       `--on:${scheme(paint.text, paint.dark_text)}`,
     ];
+    let striped = "";
     const angles = STRIPES[paint.stripes];
     if (angles && COLOR.test(paint.stripe)) {
       const lines = angles.map(
         (angle) => `repeating-linear-gradient(${angle},transparent 0 .3em,${paint.stripe} .3em .45em)`,
       );
       declared.push(`--stripes:${lines.join(",")}`);
+      striped = " striped";
     }
     sheet.insertRule(`.${name}{${declared.join(";")}}`, sheet.cssRules.length);
-    found = paint.outline ? `painted ${name} outline` : `painted ${name}`;
+    found = `${name}${striped}${paint.outline ? " outline" : ""}`;
     classes.set(key, found);
   }
   return found;

@@ -96,8 +96,8 @@ export class Panel {
     const alone = target.cpu === undefined;
     const parts = [];
     if (alone) parts.push(make("h2", { class: "pod-title" }, make("span", { class: "namespace" }, `${pod.namespace}/`), pod.name));
-    const facts = [pod.word, pod.workload ? `of ${pod.workload}` : "", usageOf(this.usage.get(key))].filter(Boolean);
-    parts.push(make("p", { class: "where" }, alone ? facts.join(" · ") : [key, ...facts].join(" · ")));
+    const facts = [pod.word, pod.workload ? `of ${pod.workload}` : "", usageOf(this.usage.get(key))].filter(Boolean).join(" · ");
+    parts.push(make("p", { class: "where" }, facts));
     if (!pod.admitted || pod.reason) {
       parts.push(make("p", { class: "reason" }, make("b", {}, pod.reason ?? "refused"), pod.message ? ` ${pod.message}` : ""));
     }
@@ -136,7 +136,7 @@ export class Panel {
 }
 
 function usageOf(containers) {
-  if (!containers?.size) return "";
+  if (!containers || containers.size < 2) return ""; // that of one is told beside it
   const sum = [...containers.values()].reduce((all, one) => all + one, 0);
   return `${sum.toFixed(2)} CPUs used`;
 }

@@ -2,7 +2,7 @@
 import {rowsOf} from "./alike.js";
 import {Keyed, make, putInOrder} from "./dom.js";
 import {countOfPods, line} from "./legend.js";
-import {flashOnce} from "./map.js";
+import {flashOnce} from "./flash.js";
 import {podKey} from "./model.js";
 import {podRow} from "./pod_row.js";
 import {ORDERS, sifted, sorted} from "./sieve.js";
@@ -42,7 +42,7 @@ export class PodList {
     this.element = make(
       "section",
       { class: "pod-side", "aria-label": `Pods of ${name}` },
-      make("div", { class: "pod-bar" }, make("h2", {}, "Pods "), this.count, this.filter, this.order),
+      make("div", { class: "pod-bar" }, make("h2", {}, "Pods"), this.count, this.filter, this.order),
       this.list,
       this.nothing,
       this.more,

@@ -25,15 +25,16 @@ export class Timeline {
     this.words = make("output", { class: "moment" });
     this.span = make("select", { "aria-label": "How far back", onchange: () => this.draw() }, ...SPANS.map(([name]) => make("option", {}, name)));
     this.back = make("button", { type: "button", class: "to-now", hidden: true, onclick: () => this.choose(null) }, "Back to now");
-    this.earlier = this.step("Earlier: what happened before", "‹", -1);
-    this.later = this.step("Later: what happened next", "›", 1);
+    this.earlier = this.step("The event before", "‹", -1);
+    this.later = this.step("The event after", "›", 1);
     this.list = make("ol", { class: "entries", "aria-label": "What happened, the newest first" });
-    this.history = make("details", { class: "history" }, make("summary", {}, "What happened"), this.list);
+    this.list.hidden = true;
+    this.toggle = make("button", { type: "button", class: "history", "aria-expanded": "false", onclick: () => this.unfold() }, "What happened");
     this.element = make(
       "section",
       { class: "timeline", "aria-label": "Time", hidden: true },
-      make("div", { class: "time-bar" }, this.earlier, make("div", { class: "track" }, this.ticks, this.slider), this.later, this.words, this.back, this.span),
-      this.history,
+      make("div", { class: "time-bar" }, this.earlier, make("div", { class: "track" }, this.ticks, this.slider), this.later, this.words, this.back, this.span, this.toggle),
+      this.list,
     );
     this.chosen = false;
     this.span.addEventListener("change", () => (this.chosen = true));
@@ -62,7 +63,12 @@ export class Timeline {
       const row = event.target.closest("[data-at]");
       if (row) this.choose(Number(row.dataset.at));
     });
-    this.history.addEventListener("toggle", () => this.drawList());
+  }
+
+  unfold() {
+    this.list.hidden = !this.list.hidden;
+    this.toggle.setAttribute("aria-expanded", String(!this.list.hidden));
+    this.drawList();
   }
 
   /** @param {object[]} entries of the history, the newest first, which may be known already */
@@ -138,7 +144,7 @@ export class Timeline {
   }
 
   drawList() {
-    if (!this.history.open) return;
+    if (this.list.hidden) return;
     const newest = this.entries.slice(-LISTED).reverse();
     putInOrder(this.list, this.rows.elements(newest, (one) => String(one.number), entryRow).elements);
     this.draw();
