@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from pinfold.adapters.kubernetes.access import from_kubeconfig
+from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.adapters.kubernetes.objects import KubeObjects
 from tests.scenes.api_exchanges import Answer, asker
 from tests.scenes.kube_api_peer import make_certificates

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pinfold.adapters.kubernetes.access import from_kubeconfig
 from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient, Operation
+from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.planning.fake_kubernetes import merged
 
 TOKEN = "secret-of-tests"  # noqa: S105 - nobody else's

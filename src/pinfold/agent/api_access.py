@@ -9,10 +9,10 @@ from typing import Final
 
 from pinfold.adapters.kubernetes.access import (
     Access,
-    from_kubeconfig,
     in_cluster,
     is_in_cluster,
 )
+from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.agent.reports import report_of_node
 from pinfold.config.section import AgentSection
 from pinfold.ports.errors import PortError

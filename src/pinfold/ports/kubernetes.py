@@ -71,6 +71,15 @@ class Resource(Struct, frozen=True):
 
 
 PODS: Final = Resource("", "v1", "pods", "Pod")
+NODES: Final = Resource("", "v1", "nodes", "Node", is_namespaced=False)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+NODE_RESOURCE_TOPOLOGIES: Final = Resource(
+    "topology.node.k8s.io",
+    "v1alpha2",
+    "noderesourcetopologies",
+    "NodeResourceTopology",
+    is_namespaced=False,
+)
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", is_namespaced=False)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")

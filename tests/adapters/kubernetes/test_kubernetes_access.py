@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.kubernetes.access import (
     Access,
-    from_kubeconfig,
     in_cluster,
     is_in_cluster,
 )
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.ports.kubernetes import KubernetesError
 from tests.scenes.kube_api_peer import TOKEN, Certificates, KubeApiPeer, make_certificates, serving
 

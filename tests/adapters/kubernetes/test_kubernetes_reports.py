@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.adapters.kubernetes.access import from_kubeconfig
 from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient
 from pinfold.adapters.kubernetes.events import EventRecorder, Involved, rejection
+from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.admission.node_status import NodeStatus, node_status

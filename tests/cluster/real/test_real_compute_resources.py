@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pinfold.adapters.kubernetes.access import from_kubeconfig
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.agent.compute_resources import ComputeResources, kubelet_devices
 from pinfold.cluster.classes.holdings import Holdings

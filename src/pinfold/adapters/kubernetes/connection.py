@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.ports.kubernetes import KubernetesError, refusal
@@ -34,6 +36,18 @@ _KEEPALIVE: Final = (
 )
 
 
+class Asked(Struct, frozen=True):
+    """A request that is over; ``status`` is 0 where no server answered, ``path`` has its query."""
+
+    method: str
+    path: str
+    status: int
+    seconds: float
+
+
+def _nobody(_asked: Asked) -> None: ...
+
+
 class Connection:
     """Requests to one API server; to be closed.
 
@@ -43,10 +57,19 @@ class Connection:
         access: the server.
         timeout: seconds for a request, all in all.
         connections: how many there are at the most, watches included.
+        heard: told of each request when it is over.
     """
 
-    def __init__(self, access: Access, *, timeout: float, connections: int = 2) -> None:
+    def __init__(
+        self,
+        access: Access,
+        *,
+        timeout: float,
+        connections: int = 2,
+        heard: Callable[[Asked], None] = _nobody,
+    ) -> None:
         self._access = access
+        self._heard = heard
         self._timeout = timeout
         # Not at the first request: loading it takes some 80 ms, and a runtime may wait.
         import httpx  # noqa: PLC0415 - 63 ms: only where there is an API server
@@ -159,6 +182,7 @@ class Connection:
         if body is not None:
             headers["Content-Type"] = content_type
         name = self._access.tls_name
+        status, began = 0, time.monotonic()
         try:
             async with self._http.stream(
                 method,
@@ -168,6 +192,7 @@ class Connection:
                 extensions={"sni_hostname": name} if name else None,
                 timeout=httpx.Timeout(self._timeout, read=silence or self._timeout),
             ) as answer:
+                status = answer.status_code
                 if answer.status_code >= 300:
                     raise _refused(what, answer.status_code, await _body(what, answer, most))
                 yield answer
@@ -180,6 +205,8 @@ class Connection:
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             text = str(error) or type(error).__name__
             raise KubernetesError(f"{what}: {text}") from None
+        finally:
+            self._heard(Asked(method, path, status, time.monotonic() - began))
 
 
 async def _body(what: str, answer: httpx.Response, most: int) -> bytes:

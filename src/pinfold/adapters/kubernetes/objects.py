@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from pinfold.adapters.kubernetes.access import Access
-from pinfold.adapters.kubernetes.connection import MERGE, Connection
+from pinfold.adapters.kubernetes.connection import MERGE, Asked, Connection
 from pinfold.ports.kubernetes import (
     NO_LABELS,
+    NODES,
     Change,
     Changed,
     GoneError,
@@ -77,7 +78,7 @@ class _Status(Struct):
     message: str = ""
 
 
-def _nobody(_problem: str) -> None: ...
+def _nobody(_problem: object) -> None: ...
 
 
 class KubeObjects:
@@ -89,6 +90,7 @@ class KubeObjects:
         connections: how many there are at the most; each watch keeps one.
         chunk: objects in one part of a list.
         silence: seconds without a bookmark after which a watch fails that has had one.
+        heard: told of each request when it is over.
     """
 
     def __init__(
@@ -99,10 +101,11 @@ class KubeObjects:
         connections: int = 16,
         chunk: int = CHUNK,
         silence: float = SILENCE,
+        heard: Callable[[Asked], None] = _nobody,
     ) -> None:
         self._silence = silence
         self._chunk = chunk
-        self._connection = Connection(access, timeout=timeout, connections=connections)
+        self._connection = Connection(access, timeout=timeout, connections=connections, heard=heard)
 
     @property
     def server(self) -> str:
@@ -175,6 +178,27 @@ class KubeObjects:
             found += part.objects
         return found
 
+    async def selected(self, resource: Resource, fields: str, most: int) -> Sequence[Object]:
+        """All objects with these fields (a field selector), of all namespaces.
+
+        Raises:
+            KubernetesError: see the class; or there are more than ``most``.
+        """
+        found: list[Object] = []
+        async for part in self._listed(resource, dict, fields=fields):
+            if part.is_first:
+                found.clear()
+            found += part.objects
+            if len(found) > most:
+                raise KubernetesError(
+                    f"{self.server}: GET {_path(resource)}: more than {most:,} {resource.plural}"
+                )
+        return found
+
+    async def proxied(self, node: str, path: str) -> Object:
+        """What a node's kubelet answers through the API server (``nodes/proxy``)."""
+        return await self._connection.ask("GET", f"{_path_of_one(NODES, '', node, 'proxy')}/{path}")
+
     async def changes(
         self,
         resource: Resource,
@@ -215,13 +239,23 @@ class KubeObjects:
                     version = ""
 
     async def _listed(
-        self, resource: Resource, of: type[T], namespace: str = "", selector: str = ""
+        self,
+        resource: Resource,
+        of: type[T],
+        namespace: str = "",
+        selector: str = "",
+        fields: str = "",
     ) -> AsyncIterator[Listed[T]]:
         decoder = msgspec.json.Decoder(_List[of])  # type: ignore[valid-type] # made for it
         path = _path(resource, namespace)
         limit, continued, is_first = self._chunk, "", True
         while is_first or continued:
-            said = {"limit": limit, "continue": continued, "labelSelector": selector}
+            said = {
+                "limit": limit,
+                "continue": continued,
+                "labelSelector": selector,
+                "fieldSelector": fields,
+            }
             query = {name: value for name, value in said.items() if value}
             asked = f"{path}?{urlencode(query)}"
             try:

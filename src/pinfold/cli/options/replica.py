@@ -18,10 +18,10 @@ import click
 from pinfold.adapters.kubernetes.access import (
     SERVICE_ACCOUNT,
     Access,
-    from_kubeconfig,
     in_cluster,
     is_in_cluster,
 )
+from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.agent.replica.settings import ReplicaSettings
 from pinfold.cli.client import Seconds
 from pinfold.cli.output import InputError, Refused, input_errors
