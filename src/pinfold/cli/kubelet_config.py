@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,14 @@ class ConfigSource(Struct, frozen=True):
         with input_errors(ConfigError):
             written = read_config(options.get("kubelet_config"), options.get("config_dir"))
         return cls(written, options, options.get("kubelet_version"))
+
+    def else_of(self, known: Callable[[], WrittenConfig | None]) -> ConfigSource:
+        """The same; where no file was given, with what is known of the node otherwise."""
+        if self.written.sources:
+            return self
+        with input_errors(ConfigError):
+            written = known()
+        return self if written is None else replace(self, written=written)
 
     @property
     def name(self) -> str:

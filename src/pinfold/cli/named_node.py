@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.cli.options.cluster import is_from_cluster
 from pinfold.cli.output import InputError
 from pinfold.core.pod.pod import Pod
 
@@ -40,10 +41,15 @@ def named_nodes(options: Mapping[str, Any]) -> tuple[NamedNode, ...]:
     return tuple(map(NamedNode.parse, options.get("node") or ()))
 
 
-def is_one_node(options: Mapping[str, Any]) -> bool:
-    """Whether a plan is about one node: no ``--node`` names one, or just one of them does."""
+def is_one_node(options: Mapping[str, Any], manifests: Sequence[str]) -> bool:
+    """Whether a plan is about one node: no ``--node`` names one, or just one of them does.
+
+    A cluster of which no node is named is about all of them.
+    """
     nodes = named_nodes(options)
-    return not nodes or (len(nodes) == 1 and not nodes[0].is_pattern)
+    if not nodes:
+        return not is_from_cluster(manifests, options)
+    return len(nodes) == 1 and not nodes[0].is_pattern
 
 
 def one_node(options: Mapping[str, Any]) -> NamedNode | None:

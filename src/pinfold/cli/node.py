@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
@@ -14,6 +14,7 @@ from pinfold.admission.model import NodeError
 from pinfold.cli.kubelet_config import ConfigSource, meant_node
 from pinfold.cli.named_node import NamedNode, one_node, pods_of
 from pinfold.cli.options.claims import claim_rules
+from pinfold.cli.options.cluster import check_cluster_options, is_from_cluster
 from pinfold.cli.output import input_errors
 from pinfold.cli.progress_line import progress_line
 from pinfold.config.kubelet import told_by
@@ -26,13 +27,16 @@ from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
-from pinfold.core.pod.owner import PodOwner
+from pinfold.core.pod.owner import PodOwner, PodsName
 from pinfold.core.pod.pod import Pod
-from pinfold.planning.machine_facts import facts_of
+from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.nodes.devices import node_devices
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.quotas import PlannedQuotas
 from pinfold.planning.resource_notes import class_notes
+
+if TYPE_CHECKING:
+    from pinfold.cli.live_cluster import LiveCluster, OnNode
 
 
 class Request(Struct, frozen=True):
@@ -48,6 +52,8 @@ class Request(Struct, frozen=True):
     """The workloads that a pod is of, by its uid."""
     told_first: tuple[str, ...] = ()
     """Those of the notes that are on standard error already."""
+    on_node: OnNode | None = None
+    """The node of a cluster; None: it is described by files."""
 
     @property
     def notes_below(self) -> tuple[str, ...]:
@@ -61,22 +67,38 @@ class Request(Struct, frozen=True):
 
 
 def load_request(
-    manifests: tuple[str, ...], options: Mapping[str, Any], *, as_kubelet: bool = False
+    manifests: tuple[str, ...],
+    options: Mapping[str, Any],
+    *,
+    as_kubelet: bool = False,
+    pods: Sequence[PodsName] = (),
 ) -> Request:
     """Read machine, configuration and manifests; exits with one clear line if they are bad.
 
-    ``as_kubelet`` is that of :class:`~pinfold.planning.planner.Planner`.
+    ``as_kubelet`` is that of :class:`~pinfold.planning.planner.Planner`; ``pods`` are those that
+    are asked about, which a cluster is asked for wherever they are.
     """
     source, node = ConfigSource.of(options), one_node(options)
     described = options.get("machine") if node is None else node.machine or options.get("machine")
+    live = _live(manifests, options, node, pods)
+    on_node = None if live is None else live.only()
+    if on_node is not None:
+        node = NamedNode(on_node.name, described)
+        source = source.else_of(on_node.written)
     with input_errors(MachineError, ManifestError):
+        machine_notes: tuple[str, ...] = ()
         with progress_line("reading the machine"):
-            machine = open_machine(described)
+            if on_node is None or described is not None:
+                machine = open_machine(described)
+            else:
+                machine, machine_notes = on_node.machine()
         devices, device_notes = load_devices(options.get("devices"), machine)
         claims = claim_rules(options)
         with progress_line("reading the manifests"):
-            read = read_manifests(manifests, own=source.has_section, claims=claims)
-        pods, said = pods_of(node, read.pods, (one.name for one in read.nodes))
+            told_live = () if live is None else live.objects
+            read = read_manifests(manifests, own=source.has_section, claims=claims, live=told_live)
+        every = read.pods if live is None else live.with_new_last(read.pods)
+        planned, said = pods_of(node, every, (one.name for one in read.nodes))
         if node is None:
             # Whoever has forgotten --node is told before a long plan is.
             for note in said:
@@ -85,7 +107,8 @@ def load_request(
         if node is not None and read.compute_resources:
             view = kubelet_view(machine)
             devices = node_devices(name, devices or {}, read.compute_resources, view)
-        facts = facts_of(described)
+        # What runs on the machine of who asks says nothing of a node of the cluster.
+        facts = facts_of(described) if on_node is None or described is not None else MachineFacts()
         of_node = meant_node(read.nodes, name, is_asked=node is not None)
         told = told_by(of_node, facts.kubelet_version)
         config, notes = source.config(told)
@@ -101,10 +124,30 @@ def load_request(
                 ),
                 as_kubelet=as_kubelet,
             )
-    notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, pods))
-    if read.nodes:
+    notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, planned))
+    if on_node is not None:
+        notes = (*machine_notes, *on_node.notes(planner), *notes)
+    elif read.nodes:
         notes = (*notes, _left_out(read.nodes, config, node))
-    return Request(planner, pods, notes, source, told, read.owners, said if node is None else ())
+    told_first = said if node is None else ()
+    return Request(planner, planned, notes, source, told, read.owners, told_first, on_node)
+
+
+def _live(
+    manifests: tuple[str, ...],
+    options: Mapping[str, Any],
+    node: NamedNode | None,
+    pods: Sequence[PodsName],
+) -> LiveCluster | None:
+    """The cluster that is asked about; None: nodes and pods are described by files."""
+    check_cluster_options(manifests, options)
+    if not is_from_cluster(manifests, options):
+        return None
+    from pinfold.cli.live_cluster import live_cluster  # noqa: PLC0415 - 20 ms
+
+    names = () if node is None else (node.name,)
+    named = [(one.namespace or "", one.name) for one in pods if one.kind == "Pod"]
+    return live_cluster(names, options, named)
 
 
 def _left_out(nodes: Sequence[NodeObject], config: NodeConfig, node: NamedNode | None) -> str:

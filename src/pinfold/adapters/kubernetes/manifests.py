@@ -78,6 +78,7 @@ def read_manifests(
     *,
     own: bool = False,
     claims: ClaimRules = ClaimRules(),  # noqa: B008 - frozen
+    live: Iterable[tuple[str, Mapping[str, Any]]] = (),
 ) -> Manifests:
     """Read files, folders (their ``*.yaml``, ``*.yml``, ``*.json`` in name order) and ``-``.
 
@@ -88,6 +89,7 @@ def read_manifests(
         paths: the files and folders, or one of them.
         own: whether the node's configuration has a section ``pinfold``.
         claims: which claims are for CPUs.
+        live: objects that an API server has told, with where they are; they come first.
 
     Raises:
         ManifestError: see the class.
@@ -98,8 +100,14 @@ def read_manifests(
     def empty(path: str) -> None:
         reader.notes.append(Note(path, "nothing in it"))
 
-    for place, document in manifest_documents(path_texts(paths), empty):
-        reader.read(document.content, place)
+    texts = path_texts(paths)
+    is_live = False
+    for place, content in live:
+        is_live = True
+        reader.read(content, place)
+    if texts or not is_live:
+        for place, document in manifest_documents(texts, empty):
+            reader.read(document.content, place)
     reader.read_postponed()
     reader.give_priorities()
     pods = tuple(pod for pod, _ in reader.pods.values())

@@ -93,7 +93,7 @@ class KubeObjects:
         heard: told of each request when it is over.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - bounds, and who hears
         self,
         access: Access,
         *,
@@ -185,11 +185,14 @@ class KubeObjects:
             KubernetesError: see the class; or there are more than ``most``.
         """
         found: list[Object] = []
+        parts = 0
         async for part in self._listed(resource, dict, fields=fields):
+            parts += 1
             if part.is_first:
                 found.clear()
             found += part.objects
-            if len(found) > most:
+            # Parts without objects would have no end either.
+            if max(parts, len(found)) > most:
                 raise KubernetesError(
                     f"{self.server}: GET {_path(resource)}: more than {most:,} {resource.plural}"
                 )

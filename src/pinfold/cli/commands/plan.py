@@ -15,6 +15,7 @@ from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import is_one_node
 from pinfold.cli.node import Request, load_request, placed_pods
 from pinfold.cli.options.claims import claim_options
+from pinfold.cli.options.cluster import cluster_options, is_from_cluster
 from pinfold.cli.options.nodes import node_options, resize_option, version_option
 from pinfold.cli.options.pods import manifest_arguments
 from pinfold.cli.output import color_option, each_pod_option, input_errors, print_text
@@ -92,8 +93,9 @@ class Other(Struct, frozen=True):
 
 
 @click.command()
-@manifest_arguments()
+@manifest_arguments(required=False)
 @node_options
+@cluster_options
 @click.option(
     "--compare",
     metavar="FILE",
@@ -128,10 +130,14 @@ def plan(  # noqa: PLR0913, PLR0917 - click
 ) -> None:
     """Place the pods of MANIFEST... on a machine as its kubelet would.
 
-    MANIFEST is a file, a folder of files, or - for standard input.
+    MANIFEST is a file, a folder of files, or - for standard input. Without any, --node NAME is a
+    node of the cluster of your kubeconfig, as --from-cluster says beside new pods: its pods, its
+    machine and its configuration are read there.
     """
+    if not manifests and not is_from_cluster(manifests, node):
+        raise click.UsageError("Missing argument 'MANIFEST...'.")
     other = Other(compare, compare_config_dir, compare_kubelet_version)
-    if not is_one_node(node):
+    if not is_one_node(node, manifests):
         if other.is_asked or resizes or output == "svg":
             raise click.UsageError(
                 "several --node go with none of --compare, --compare-config-dir, "
@@ -145,6 +151,9 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     said = filter(None, (request.planner.node.smt_remark,))
     request = replace(request, notes=(*request.notes, *said, *_unknown_resources(request)))
     placed = placed_pods(request.planner, request.pods, resizes)
+    if request.on_node is not None:
+        differences = request.on_node.differences(placed.ledger.assignments)
+        request = replace(request, notes=(*request.notes, *differences))
     if other.is_asked:
         _compare(request, placed, other, resizes, output, each_pod=each_pod, color=color)
         return

@@ -1,0 +1,401 @@
+"""Nodes of a running cluster, read with the rights of who asks; nothing is written.
+
+:data:`READS` is every request that is made, with the rights that it needs; the Role of
+``docs/how-to/plan-a-live-node.md`` is compared with that table.  Source: the Kubernetes API (1.36),
+and the documented order in which a kubelet admits pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import zlib
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from pinfold.adapters.kubernetes.access import Access
+from pinfold.adapters.kubernetes.connection import Asked
+from pinfold.adapters.kubernetes.objects import KubeObjects
+from pinfold.ports.kubernetes import (
+    CONFIG_MAPS,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    PODS,
+    KubernetesError,
+    NotFoundError,
+    Object,
+)
+
+PUBLISHED: Final = "pinfold-nodes"
+"""The namespace of what agents publish of their nodes: a ConfigMap with the name of the node."""
+MACHINE: Final = "machine.json.gz"
+NODE: Final = "node.json"
+AT: Final = "pinfold.dev/published-at"
+"""The annotation of it that says when."""
+
+MAX_NODES: Final = 5_000
+"""As many as Kubernetes says that a cluster may have."""
+MAX_PODS: Final = 10_000
+"""On one node."""
+TIMEOUT: Final = 30.0
+"""Seconds for a request, all in all."""
+CONNECTIONS: Final = 16
+"""Requests at once."""
+
+_MAX_MACHINE: Final = 16 << 20
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_FORBIDDEN: Final = 403
+_UNAUTHORIZED: Final = 401
+
+T = TypeVar("T")
+
+
+class Read(Struct, frozen=True):
+    """A request, and the right that it needs in RBAC's words; ``namespace`` "": in all of them."""
+
+    path: str
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The rule to add to a role, as YAML in one line."""
+        group = self.group or '""'
+        where = f" in namespace {self.namespace}" if self.namespace else " of a ClusterRole"
+        return (
+            f"{{apiGroups: [{group}], resources: [{self.resource}], verbs: [{self.verb}]}}{where}"
+        )
+
+
+GET_NODE: Final = Read("/api/v1/nodes/{node}", "", "nodes", "get")
+LIST_NODES: Final = Read("/api/v1/nodes", "", "nodes", "list")
+LIST_PODS: Final = Read("/api/v1/pods", "", "pods", "list")
+GET_POD: Final = Read("/api/v1/namespaces/{namespace}/pods/{name}", "", "pods", "get")
+GET_PUBLISHED: Final = Read(
+    f"/api/v1/namespaces/{PUBLISHED}/configmaps/{{node}}", "", "configmaps", "get", PUBLISHED
+)
+GET_TOPOLOGY: Final = Read(
+    "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{node}",
+    "topology.node.k8s.io",
+    "noderesourcetopologies",
+    "get",
+)
+GET_CONFIGZ: Final = Read("/api/v1/nodes/{node}/proxy/configz", "", "nodes/proxy", "get")
+
+READS: Final[Mapping[str, tuple[Read, ...]]] = {
+    "--node": (GET_NODE, LIST_PODS, GET_PUBLISHED),
+    "--from-cluster": (LIST_NODES, LIST_PODS, GET_PUBLISHED),
+    "pod/NAME": (GET_POD,),
+    "--node-resource-topology": (GET_TOPOLOGY,),
+    "--configz": (GET_CONFIGZ,),
+}
+"""The requests by what is asked for."""
+
+
+class Published(Struct, frozen=True):
+    """What the agent of a node has published; ``machine`` and ``node`` are JSON."""
+
+    machine: bytes
+    node: bytes
+    at: str
+
+
+class LiveNode(Struct, frozen=True):
+    """A node as the API server has it.
+
+    ``pods`` are those on it that have not ended, as Pods in the order in which its kubelet has
+    admitted them; ``published``, ``configz`` and ``topology`` are None where they are not there or
+    were not asked for, and ``unread`` says why what agents publish could not be read.
+    """
+
+    name: str
+    node: Object
+    pods: tuple[Object, ...]
+    ended: int = 0
+    published: Published | None = None
+    configz: Object | None = None
+    topology: Object | None = None
+    unread: str = ""
+
+
+class Wanted(Struct, frozen=True):
+    """What to read.
+
+    ``names``: of nodes, or patterns such as ``gpu-*``; none: all nodes.  ``pods``: namespace and
+    name of pods that are wanted as well, also where they have ended.
+    """
+
+    names: tuple[str, ...] = ()
+    pods: tuple[tuple[str, str], ...] = ()
+    configz: bool = False
+    topology: bool = False
+
+
+class Cluster(Struct, frozen=True):
+    """What was read; ``pods`` are those that were asked for by name."""
+
+    nodes: tuple[LiveNode, ...]
+    pods: tuple[Object, ...] = ()
+
+
+async def read_cluster(
+    access: Access,
+    wanted: Wanted,
+    heard: Callable[[Asked], None],
+    *,
+    timeout: float = TIMEOUT,  # noqa: ASYNC109 - of each request
+) -> Cluster:
+    """Read nodes and what runs on them.
+
+    Args:
+        access: the server, and who asks.
+        wanted: what to read.
+        heard: told of each request when it is over.
+        timeout: seconds for a request.
+
+    Raises:
+        KubernetesError: the server cannot be reached or refuses, with the rule to add where a right
+            is missing; there is no such node; or an answer is none of Kubernetes.
+    """
+    client = KubeObjects(access, timeout=timeout, connections=CONNECTIONS, heard=heard)
+    try:
+        return await _Reading(client, wanted).read()
+    finally:
+        await client.close()
+
+
+class _Reading:
+    def __init__(self, client: KubeObjects, wanted: Wanted) -> None:
+        self._client = client
+        self._wanted = wanted
+        # Fewer at once than connections: a request that waits for one is not timed for that.
+        self._turn = asyncio.Semaphore(CONNECTIONS // 2)
+
+    async def read(self) -> Cluster:
+        pods = await _all(
+            self._pod(namespace, name) for namespace, name in dict.fromkeys(self._wanted.pods)
+        )
+        names = self._wanted.names or tuple(
+            dict.fromkeys(filter(None, (_text(pod, "spec", "nodeName") for pod in pods)))
+        )
+        if pods and not names:
+            raise KubernetesError(
+                f"pod {_name(pods[0])} is on no node yet", "say of which one: --node NAME"
+            )
+        nodes = await self._nodes(names)
+        return Cluster(tuple(await _all(map(self._live, nodes))), tuple(pods))
+
+    async def _nodes(self, names: Sequence[str]) -> list[Object]:
+        plain = [name for name in names if not _is_pattern(name)]
+        found: dict[str, Object] = {}
+        if len(plain) < len(names) or not names:
+            listed = await self._allowed(
+                LIST_NODES, lambda: self._client.selected(NODES, "", MAX_NODES)
+            )
+            everybody = {_name(one): one for one in map(_object, listed)}
+            for pattern in names:
+                some = {n: one for n, one in everybody.items() if fnmatchcase(n, pattern)}
+                if not some and _is_pattern(pattern):
+                    raise KubernetesError(f"--node {pattern}: no node of the cluster is called so")
+                found |= some
+            found = found if names else everybody
+            if not found:
+                raise KubernetesError(f"{self._client.server}: the cluster has no nodes")
+        missing = [name for name in plain if name not in found]
+        for one in await _all(map(self._node, missing)):
+            found[_name(one)] = one
+        return list(found.values())
+
+    async def _node(self, name: str) -> Object:
+        try:
+            return _object(await self._allowed(GET_NODE, lambda: self._client.get(NODES, name)))
+        except NotFoundError:
+            raise KubernetesError(
+                f"--node {name}: {self._client.server} knows no such node",
+                "pods of manifests: name their files; a machine: --node NAME=MACHINE",
+                status=404,
+            ) from None
+
+    async def _pod(self, namespace: str, name: str) -> Object:
+        try:
+            got = await self._allowed(GET_POD, lambda: self._client.get(PODS, name, namespace))
+        except NotFoundError:
+            raise KubernetesError(
+                f"{self._client.server} knows no pod {namespace}/{name}", status=404
+            ) from None
+        return {"apiVersion": "v1", "kind": "Pod", **_object(got)}
+
+    async def _live(self, node: Object) -> LiveNode:
+        name = _name(node)
+        _not_a_path(name)
+        selector = f"spec.nodeName={name}"
+        listed, (published, unread), configz, topology = await _all(
+            (
+                self._allowed(LIST_PODS, lambda: self._client.selected(PODS, selector, MAX_PODS)),
+                self._published(name),
+                self._configz(name),
+                self._topology(name),
+            )
+        )
+        pods = [_object(one) for one in listed]
+        alive = [one for one in pods if _text(one, "status", "phase") not in _ENDED]
+        return LiveNode(
+            name,
+            {"apiVersion": "v1", "kind": "Node", **node},
+            tuple(in_order(alive)),
+            len(pods) - len(alive),
+            published,
+            configz,
+            topology,
+            unread,
+        )
+
+    async def _published(self, name: str) -> tuple[Published | None, str]:
+        try:
+            found = await self._allowed(
+                GET_PUBLISHED, lambda: self._client.get(CONFIG_MAPS, name, PUBLISHED)
+            )
+        except NotFoundError:
+            return None, ""
+        except KubernetesError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            # It can be said with options: whoever does needs no right to this.
+            return None, str(error)
+        return published_of(found, f"ConfigMap {PUBLISHED}/{name}"), ""
+
+    async def _configz(self, name: str) -> Object | None:
+        if not self._wanted.configz:
+            return None
+        return await self._allowed(GET_CONFIGZ, lambda: self._client.proxied(name, "configz"))
+
+    async def _topology(self, name: str) -> Object | None:
+        if not self._wanted.topology:
+            return None
+        try:
+            return await self._allowed(
+                GET_TOPOLOGY, lambda: self._client.get(NODE_RESOURCE_TOPOLOGIES, name)
+            )
+        except NotFoundError:
+            return None
+
+    async def _allowed(self, read: Read, ask: Callable[[], Awaitable[T]]) -> T:
+        """The answer; where a right is missing the error names the rule."""
+        async with self._turn:
+            try:
+                return await ask()
+            except KubernetesError as error:
+                if error.status == _FORBIDDEN:
+                    remedy = f"it needs the rule {read.rule}"
+                elif error.status == _UNAUTHORIZED:
+                    remedy = "the token or certificate is not known or has expired"
+                else:
+                    raise
+                raise KubernetesError(error.problem, remedy, status=error.status) from None
+
+
+async def _all(asked: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """What all of them answer; the first that fails ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in asked]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def published_of(found: Mapping[str, Any], where: str) -> Published:
+    """What is in the ConfigMap of a node; raises KubernetesError, which calls it ``where``."""
+    node, packed = _text(found, "data", NODE), _text(found, "binaryData", MACHINE)
+    if not node or not packed:
+        missing = MACHINE if node else NODE
+        raise KubernetesError(f"{where}: has no {missing}", "which agent has written it?")
+    try:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        machine = unpacker.decompress(b64decode(packed, validate=True), _MAX_MACHINE)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise KubernetesError(f"{where}: {MACHINE}: {error}") from None
+    if not unpacker.eof:
+        raise KubernetesError(f"{where}: {MACHINE}: is cut off, or more than 16 MiB")
+    annotations = _mapping(_mapping(found, "metadata"), "annotations")
+    at = annotations.get(AT)
+    return Published(machine, node.encode(), at if isinstance(at, str) else "")
+
+
+def in_order(pods: Sequence[Object]) -> list[Object]:
+    """Pods in the order in which their kubelet has admitted them, as far as the API tells.
+
+    That is when it has seen them (``status.startTime``); those that it has not seen yet come last,
+    by their creation.  Each of them says so in ``creationTimestamp``, by which plans are made, and
+    has the uid by which its kubelet knows it.
+    """
+    latest = max((_started(pod) for pod in pods), default="")
+
+    def when(pod: Object) -> tuple[str, str, str]:
+        created = _text(pod, "metadata", "creationTimestamp")
+        return (_started(pod) or max(created, latest), created, _name(pod))
+
+    ordered = sorted(pods, key=when)
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            **pod,
+            "metadata": {
+                **pod["metadata"],
+                "creationTimestamp": when(pod)[0] or None,
+                "uid": kubelets_uid(pod) or None,
+            },
+        }
+        for pod in ordered
+    ]
+
+
+def kubelets_uid(pod: Mapping[str, Any]) -> str:
+    """The uid by which kubelet and runtime know a pod: of a static pod not the API server's."""
+    metadata = _mapping(pod, "metadata")
+    mirrored = _mapping(metadata, "annotations").get(_MIRROR)
+    return mirrored if isinstance(mirrored, str) else _text(pod, "metadata", "uid")
+
+
+def _started(pod: Mapping[str, Any]) -> str:
+    return _text(pod, "status", "startTime")
+
+
+def _object(found: object) -> Object:
+    """An object of a list; raises KubernetesError where it is none."""
+    if isinstance(found, dict) and isinstance(found.get("metadata"), dict) and _name(found):
+        return found
+    raise KubernetesError("an object in the answer has no name", "is it an API server?")
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return _text(found, "metadata", "name")
+
+
+def _text(found: Mapping[str, Any], part: str, name: str) -> str:
+    """A text in a part of an object; "" where it is none."""
+    value = _mapping(found, part).get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _mapping(found: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    value = found.get(part)
+    return value if isinstance(value, dict) else {}
+
+
+def _is_pattern(name: str) -> bool:
+    return not frozenset("*?[").isdisjoint(name)
+
+
+def _not_a_path(name: str) -> None:
+    """Refuse a name with which a field selector would be another one."""
+    if not set(name).isdisjoint(",=!\\ "):
+        raise KubernetesError(f"{name!r} is not the name of a node", status=400)
