@@ -247,6 +247,8 @@ def serving(certificates: Certificates) -> Iterator[KubeApiPeer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Head and body at once: a client that acknowledges late would have each answer wait.
+        wbufsize = -1
 
         def handle_any(self) -> None:
             length = int(self.headers.get("Content-Length", "0"))

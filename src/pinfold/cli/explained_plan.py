@@ -33,7 +33,7 @@ def explain_planned(
     output: Output,
 ) -> None:
     """Print why pods of manifests are placed as they are: those named, or all rejected ones."""
-    request = load_request(files, node)
+    request = load_request(files, node, pods=names)
     planner = request.planner
     config = planned_config(planner.config)
     policy = policies(config, config.memory_manager_policy, config.topology_manager_scope)

@@ -31,6 +31,7 @@ from pinfold.config.written import WrittenConfig, held_config
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.pod import CPU, Pod
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.notes import Note
 from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.live.published import PublishedNode
 from pinfold.planning.planner import Planner
@@ -106,20 +107,30 @@ class OnNode(Struct, frozen=True):
         for pod in self.live.pods:
             yield where, pod
 
-    def notes(self, planner: Planner) -> Iterator[str]:
+    @property
+    def told_of_machine(self) -> bytes:
+        """What is told of its machine, as bytes; nodes that are told alike are."""
+        if self.live.published is not None:
+            return self.live.published.machine
+        return msgspec.json.encode((self.name, self.live.topology))
+
+    def notes(self, planner: Planner) -> Iterator[Note]:
         """What there is to know of what was read, and where the Node says otherwise."""
         yield from self._contradicted(planner)
+        where = f"node {self.name}"
         if self.live.ended:
-            yield f"node {self.name}: {_pods(self.live.ended)} that ended left out"
+            ended = f"{self.live.ended} pod{'s' * (self.live.ended != 1)}"
+            yield Note(where, f"{ended} that ended left out")
         if self.published is None:
-            yield (
-                f"node {self.name}: which CPUs its pods have is not known: no agent publishes it; "
-                "planned as if they were admitted anew, one after the other"
+            yield Note(
+                where,
+                "which CPUs its pods have is not known, as no agent publishes it; planned as if "
+                "they were admitted anew, one after the other",
             )
         age = None if self.live.published is None else _age(self.live.published.at)
         if age is not None and age > _STALE:
             hours = age.total_seconds() / 3600
-            yield f"node {self.name}: what its agent has told is {hours:.1f} h old; does it run?"
+            yield Note(where, f"what its agent has told is {hours:.1f} h old; does it run?")
 
     def differences(self, planned: Mapping[str, Mapping[str, CPUSet]]) -> Iterator[str]:
         """Where the plan gives a container other CPUs than it has: by uid of the pod and name."""
@@ -144,7 +155,7 @@ class OnNode(Struct, frozen=True):
                 f"than in this plan, which admits all pods anew: {'; '.join(told[:_SHOWN])}{more}"
             )
 
-    def _contradicted(self, planner: Planner) -> Iterator[str]:
+    def _contradicted(self, planner: Planner) -> Iterator[Note]:
         """What the Node says of its CPUs, where machine or configuration here are others'."""
         status = self.live.node.get("status")
         said = status if isinstance(status, dict) else {}
@@ -161,9 +172,10 @@ class OnNode(Struct, frozen=True):
             except QuantityError:
                 continue
             if told != milli:
-                yield (
-                    f"node {self.name}: its {part} says {told / 1000:g} CPUs, and machine and "
-                    f"configuration here make it {milli / 1000:g}: they are not the node's own"
+                yield Note(
+                    f"node {self.name}",
+                    f"its {part} says {told / 1000:g} CPUs, and machine and configuration here "
+                    f"make it {milli / 1000:g}: they are not the node's own",
                 )
 
     @property
@@ -191,15 +203,38 @@ class LiveCluster(Struct, frozen=True):
             if _full_name(pod["metadata"]) not in there:
                 yield "the cluster", _anew(pod)
 
-    def with_new_last(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """The pods as they are admitted: new ones come to a node after those that are there."""
-        there = {
+    @property
+    def _there(self) -> frozenset[str]:
+        """The uids of the pods that are on the nodes."""
+        return frozenset(
             str(pod["metadata"].get("uid"))
             for node in self.nodes.values()
             for pod in node.live.pods
-        }
+        )
+
+    def notes(self, planners: Mapping[str, Planner], pods: Iterable[Pod]) -> Iterator[Note]:
+        """What there is to know of the nodes, and which pods are new."""
+        for name, planner in planners.items():
+            yield from self.nodes[name].notes(planner)
+        there = self._there
+        new = [pod.full_name for pod in pods if pod.uid not in there]
+        if new:
+            more = f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else ""
+            yield Note("", f"new beside what runs there: {', '.join(new[:_SHOWN])}{more}")
+
+    def with_new_last(self, pods: Iterable[Pod], *, is_bound: bool = False) -> tuple[Pod, ...]:
+        """The pods as they are admitted: new ones come to a node after those that are there.
+
+        ``is_bound``: a new one that names its node stays bound to it.
+        """
+        there = self._there
+        latest = max((pod.creation_timestamp or "" for pod in pods), default="")
         return tuple(
-            pod if pod.uid in there else replace(pod, node_name="", creation_timestamp=None)
+            pod
+            if pod.uid in there
+            else replace(
+                pod, node_name=pod.node_name if is_bound else "", creation_timestamp=latest
+            )
             for pod in pods
         )
 
@@ -289,10 +324,6 @@ def _full_name(metadata: Mapping[str, Any]) -> str:
 
 def _shown(cpus: CPUSet | None) -> str:
     return str(cpus) if cpus else "the shared pool"
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod{'s' * (count != 1)}"
 
 
 def _age(at: str) -> timedelta | None:

@@ -29,6 +29,7 @@ from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.owner import PodOwner, PodsName
 from pinfold.core.pod.pod import Pod
+from pinfold.core.values.notes import said_once
 from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.nodes.devices import node_devices
 from pinfold.planning.planner import Plan, Planner
@@ -80,7 +81,7 @@ def load_request(
     """
     source, node = ConfigSource.of(options), one_node(options)
     described = options.get("machine") if node is None else node.machine or options.get("machine")
-    live = _live(manifests, options, node, pods)
+    live = asked_cluster(manifests, options, () if node is None else (node.name,), pods)
     on_node = None if live is None else live.only()
     if on_node is not None:
         node = NamedNode(on_node.name, described)
@@ -125,27 +126,30 @@ def load_request(
                 as_kubelet=as_kubelet,
             )
     notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, planned))
-    if on_node is not None:
-        notes = (*machine_notes, *on_node.notes(planner), *notes)
+    if live is not None and on_node is not None:
+        said_live = said_once(live.notes({on_node.name: planner}, read.pods))
+        notes = (*machine_notes, *said_live, *notes)
     elif read.nodes:
         notes = (*notes, _left_out(read.nodes, config, node))
     told_first = said if node is None else ()
     return Request(planner, planned, notes, source, told, read.owners, told_first, on_node)
 
 
-def _live(
-    manifests: tuple[str, ...],
+def asked_cluster(
+    manifests: Sequence[str],
     options: Mapping[str, Any],
-    node: NamedNode | None,
-    pods: Sequence[PodsName],
+    names: Sequence[str],
+    pods: Sequence[PodsName] = (),
 ) -> LiveCluster | None:
-    """The cluster that is asked about; None: nodes and pods are described by files."""
+    """The cluster that is asked about these nodes; None: nodes and pods are described by files.
+
+    Exits with one line where it cannot be read.
+    """
     check_cluster_options(manifests, options)
     if not is_from_cluster(manifests, options):
         return None
     from pinfold.cli.live_cluster import live_cluster  # noqa: PLC0415 - 20 ms
 
-    names = () if node is None else (node.name,)
     named = [(one.namespace or "", one.name) for one in pods if one.kind == "Pod"]
     return live_cluster(names, options, named)
 

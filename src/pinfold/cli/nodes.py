@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
@@ -15,7 +16,7 @@ from pinfold.admission.model import NodeError
 from pinfold.cli.forms import Output
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import NamedNode, named_nodes
-from pinfold.cli.node import load_devices
+from pinfold.cli.node import asked_cluster, load_devices
 from pinfold.cli.options.claims import claim_rules
 from pinfold.cli.output import InputError, input_errors, print_text
 from pinfold.cli.progress_line import progress_line
@@ -27,15 +28,18 @@ from pinfold.core.pod.owner import PodOwner
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.scheduling import HOSTNAME, UNSCHEDULABLE
 from pinfold.core.values.notes import Note, said_once
-from pinfold.planning.machine_facts import facts_of
+from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.nodes.devices import node_devices, node_resources
 from pinfold.planning.nodes.document import nodes_document
 from pinfold.planning.nodes.planned import Cluster, PlannedNode
-from pinfold.planning.planner import Planner
+from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.quotas import PlannedQuotas
 from pinfold.render.nodes import render_nodes
 from pinfold.render.terminal import Style
 from pinfold.views.nodes import nodes_view
+
+if TYPE_CHECKING:
+    from pinfold.cli.live_cluster import LiveCluster
 
 
 class ClusterRequest(Struct, frozen=True):
@@ -46,6 +50,14 @@ class ClusterRequest(Struct, frozen=True):
     notes: tuple[str, ...]
     owners: Mapping[str, tuple[PodOwner, ...]] = {}
     """The workloads that a pod is of, by its uid."""
+    live: LiveCluster | None = None
+    """Where the nodes were read; None: they are described by files."""
+
+    def differences(self, plans: Mapping[str, Plan]) -> Iterator[str]:
+        """Where containers have other CPUs than in these plans."""
+        if self.live is not None:
+            for name, node in self.live.nodes.items():
+                yield from node.differences(plans[name].ledger.assignments)
 
 
 def plan_nodes(
@@ -60,7 +72,8 @@ def plan_nodes(
     request = load_cluster(manifests, options)
     with progress_line("placing pods on the nodes"):
         placed = request.cluster.plan(request.pods)
-    document = nodes_document(placed, request.notes)
+    notes = (*request.notes, *request.differences(placed.plans))
+    document = nodes_document(placed, notes)
     if output.is_document:
         output.tell(document)
     else:
@@ -72,14 +85,20 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
     """Read machines, configuration and manifests; exits with one clear line if they are bad."""
     source = ConfigSource.of(options)
     claims = claim_rules(options)
+    named = named_nodes(options)
+    live = asked_cluster(manifests, options, [one.name for one in named])
+    sources = {} if live is None else {n: source.else_of(o.written) for n, o in live.nodes.items()}
+    has_section = any(one.has_section for one in (source, *sources.values()))
     with (
         input_errors(MachineError, ManifestError),
         input_errors(NodeError, prefix=source.prefix),
     ):
         with progress_line("reading the manifests"):
-            read = read_manifests(manifests, own=source.has_section, claims=claims)
-        machines = _machines(named_nodes(options), read.nodes, options.get("machine"))
-        making = _Making(source, read, options.get("devices"))
+            objects = () if live is None else live.objects
+            read = read_manifests(manifests, own=has_section, claims=claims, live=objects)
+        every = named or ((NamedNode("*", None),) if live is not None else ())
+        machines = _machines(every, read.nodes, options.get("machine"))
+        making = _Making(source, sources, read, options.get("devices"), live)
         made = tuple(making.node(name, machine) for name, machine in machines.items())
     resources = [one for one in read.compute_resources if not one.node_name]
     for node in made:
@@ -90,8 +109,13 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
         read.quotas, read.counted, read.claims, read.templates, claims.capacity
     )
     cluster = Cluster(made, read.classes, tuple(resources), quotas, read.scheduling)
-    told = (*making.notes, *read.notes, *said_once(_notes(read, machines)))
-    return ClusterRequest(cluster, read.pods, tuple(dict.fromkeys(told)), read.owners)
+    said = list(_notes(read, machines))
+    pods = read.pods
+    if live is not None:
+        said += live.notes({one.name: one.planner for one in made}, pods)
+        pods = live.with_new_last(pods, is_bound=True)
+    told = (*making.notes, *read.notes, *said_once(said))
+    return ClusterRequest(cluster, pods, tuple(dict.fromkeys(told)), read.owners, live)
 
 
 def _machines(
@@ -121,8 +145,17 @@ def _machines(
 class _Making:
     """Makes nodes; those that are alike share what was made for the first."""
 
-    def __init__(self, source: ConfigSource, read: Manifests, devices: str | None) -> None:
+    def __init__(
+        self,
+        source: ConfigSource,
+        sources: Mapping[str, ConfigSource],
+        read: Manifests,
+        devices: str | None,
+        live: LiveCluster | None,
+    ) -> None:
         self._source = source
+        self._sources = sources
+        self._live = {} if live is None else live.nodes
         self._read = read
         self._devices = devices
         self._objects = {one.name: one for one in read.nodes}
@@ -138,15 +171,24 @@ class _Making:
         return PlannedNode(name, planner, labels, taints, said.allocatable)
 
     def _planner(self, node: NodeObject, text: str | None) -> Planner:
-        facts = facts_of(text)
+        on_node = self._live.get(node.name)
+        source = self._sources.get(node.name, self._source)
+        alike = text if text is not None or on_node is None else on_node.told_of_machine
+        facts = MachineFacts() if alike is not text else facts_of(text)
         told = told_by(node, facts.kubelet_version)
-        key = (text, told.kubelet_version_from, told.kubelet_version, told.kubelet_version_remark)
+        version = (told.kubelet_version_from, told.kubelet_version, told.kubelet_version_remark)
+        written = "" if on_node is None else msgspec.json.encode(source.written.fields)
+        key = (alike, written, *version)
         base = self._known.get(key)
         if base is None:
-            config, said = self._source.config(told)
+            config, said = source.config(told)
             self.notes += said
             with progress_line("reading the machines"):
-                machine = open_machine(text)
+                if on_node is None or text is not None:
+                    machine = open_machine(text)
+                else:
+                    machine, said = on_node.machine()
+                    self.notes += said
             listed, notes = load_devices(self._devices, machine)
             self.notes += notes
             kernel = Kernel() if config.own is None else facts.kernel

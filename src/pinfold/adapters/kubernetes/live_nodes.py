@@ -1,16 +1,12 @@
 """Nodes of a running cluster, read with the rights of who asks; nothing is written.
 
-:data:`READS` is every request that is made, with the rights that it needs; the Role of
-``docs/how-to/plan-a-live-node.md`` is compared with that table.  Source: the Kubernetes API (1.36),
-and the documented order in which a kubelet admits pods.
+Every request is in the table of ``live_reads.py``.  Source: the Kubernetes API (1.36), and the
+documented order in which a kubelet admits pods.
 """
 
 from __future__ import annotations
 
 import asyncio
-import binascii
-import zlib
-from base64 import b64decode
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
@@ -19,7 +15,18 @@ from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.connection import Asked
+from pinfold.adapters.kubernetes.live_reads import (
+    GET_CONFIGZ,
+    GET_NODE,
+    GET_POD,
+    GET_PUBLISHED,
+    GET_TOPOLOGY,
+    LIST_NODES,
+    LIST_PODS,
+    Read,
+)
 from pinfold.adapters.kubernetes.objects import KubeObjects
+from pinfold.adapters.kubernetes.published_node import NAMESPACE, Published, published_of
 from pinfold.ports.kubernetes import (
     CONFIG_MAPS,
     NODE_RESOURCE_TOPOLOGIES,
@@ -30,13 +37,6 @@ from pinfold.ports.kubernetes import (
     Object,
 )
 
-PUBLISHED: Final = "pinfold-nodes"
-"""The namespace of what agents publish of their nodes: a ConfigMap with the name of the node."""
-MACHINE: Final = "machine.json.gz"
-NODE: Final = "node.json"
-AT: Final = "pinfold.dev/published-at"
-"""The annotation of it that says when."""
-
 MAX_NODES: Final = 5_000
 """As many as Kubernetes says that a cluster may have."""
 MAX_PODS: Final = 10_000
@@ -46,65 +46,12 @@ TIMEOUT: Final = 30.0
 CONNECTIONS: Final = 16
 """Requests at once."""
 
-_MAX_MACHINE: Final = 16 << 20
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _FORBIDDEN: Final = 403
 _UNAUTHORIZED: Final = 401
 
 T = TypeVar("T")
-
-
-class Read(Struct, frozen=True):
-    """A request, and the right that it needs in RBAC's words; ``namespace`` "": in all of them."""
-
-    path: str
-    group: str
-    resource: str
-    verb: str
-    namespace: str = ""
-
-    @property
-    def rule(self) -> str:
-        """The rule to add to a role, as YAML in one line."""
-        group = self.group or '""'
-        where = f" in namespace {self.namespace}" if self.namespace else " of a ClusterRole"
-        return (
-            f"{{apiGroups: [{group}], resources: [{self.resource}], verbs: [{self.verb}]}}{where}"
-        )
-
-
-GET_NODE: Final = Read("/api/v1/nodes/{node}", "", "nodes", "get")
-LIST_NODES: Final = Read("/api/v1/nodes", "", "nodes", "list")
-LIST_PODS: Final = Read("/api/v1/pods", "", "pods", "list")
-GET_POD: Final = Read("/api/v1/namespaces/{namespace}/pods/{name}", "", "pods", "get")
-GET_PUBLISHED: Final = Read(
-    f"/api/v1/namespaces/{PUBLISHED}/configmaps/{{node}}", "", "configmaps", "get", PUBLISHED
-)
-GET_TOPOLOGY: Final = Read(
-    "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{node}",
-    "topology.node.k8s.io",
-    "noderesourcetopologies",
-    "get",
-)
-GET_CONFIGZ: Final = Read("/api/v1/nodes/{node}/proxy/configz", "", "nodes/proxy", "get")
-
-READS: Final[Mapping[str, tuple[Read, ...]]] = {
-    "--node": (GET_NODE, LIST_PODS, GET_PUBLISHED),
-    "--from-cluster": (LIST_NODES, LIST_PODS, GET_PUBLISHED),
-    "pod/NAME": (GET_POD,),
-    "--node-resource-topology": (GET_TOPOLOGY,),
-    "--configz": (GET_CONFIGZ,),
-}
-"""The requests by what is asked for."""
-
-
-class Published(Struct, frozen=True):
-    """What the agent of a node has published; ``machine`` and ``node`` are JSON."""
-
-    machine: bytes
-    node: bytes
-    at: str
 
 
 class LiveNode(Struct, frozen=True):
@@ -260,7 +207,7 @@ class _Reading:
     async def _published(self, name: str) -> tuple[Published | None, str]:
         try:
             found = await self._allowed(
-                GET_PUBLISHED, lambda: self._client.get(CONFIG_MAPS, name, PUBLISHED)
+                GET_PUBLISHED, lambda: self._client.get(CONFIG_MAPS, name, NAMESPACE)
             )
         except NotFoundError:
             return None, ""
@@ -269,7 +216,7 @@ class _Reading:
                 raise
             # It can be said with options: whoever does needs no right to this.
             return None, str(error)
-        return published_of(found, f"ConfigMap {PUBLISHED}/{name}"), ""
+        return published_of(found, f"ConfigMap {NAMESPACE}/{name}"), ""
 
     async def _configz(self, name: str) -> Object | None:
         if not self._wanted.configz:
@@ -309,24 +256,6 @@ async def _all(asked: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-def published_of(found: Mapping[str, Any], where: str) -> Published:
-    """What is in the ConfigMap of a node; raises KubernetesError, which calls it ``where``."""
-    node, packed = _text(found, "data", NODE), _text(found, "binaryData", MACHINE)
-    if not node or not packed:
-        missing = MACHINE if node else NODE
-        raise KubernetesError(f"{where}: has no {missing}", "which agent has written it?")
-    try:
-        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        machine = unpacker.decompress(b64decode(packed, validate=True), _MAX_MACHINE)
-    except (binascii.Error, ValueError, zlib.error) as error:
-        raise KubernetesError(f"{where}: {MACHINE}: {error}") from None
-    if not unpacker.eof:
-        raise KubernetesError(f"{where}: {MACHINE}: is cut off, or more than 16 MiB")
-    annotations = _mapping(_mapping(found, "metadata"), "annotations")
-    at = annotations.get(AT)
-    return Published(machine, node.encode(), at if isinstance(at, str) else "")
 
 
 def in_order(pods: Sequence[Object]) -> list[Object]:

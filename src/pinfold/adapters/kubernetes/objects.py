@@ -38,6 +38,7 @@ CHUNK: Final = 500
 """Objects in one part of a list; as other clients ask."""
 
 _MOST_IN_A_CHUNK: Final = 256 << 20
+_MOST_PARTS: Final = 200
 _WATCH: Final = 240.0
 """Seconds after which a server ends a watch; up to twice as many, so that not all end at once."""
 _LATE: Final = 15.0
@@ -191,8 +192,8 @@ class KubeObjects:
             if part.is_first:
                 found.clear()
             found += part.objects
-            # Parts without objects would have no end either.
-            if max(parts, len(found)) > most:
+            # Parts with next to nothing in them would have no end either.
+            if len(found) > most or parts > _MOST_PARTS:
                 raise KubernetesError(
                     f"{self.server}: GET {_path(resource)}: more than {most:,} {resource.plural}"
                 )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.claims import claim_options
+from pinfold.cli.options.cluster import cluster_options, is_from_cluster
 from pinfold.cli.options.nodes import node_options, refuse_without_manifests
 from pinfold.cli.options.pods import (
     all_namespaces_option,
@@ -44,6 +45,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 @click.option("--hints", is_flag=True, help="With the hints of every provider, and their merge.")
 @socket_option
 @node_options
+@cluster_options
 @claim_options
 @output_option("text", "json")
 @color_option
@@ -65,7 +67,8 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     With MANIFEST... alone: every pod that is rejected, in short. With names beside them, such as
     pod/NAME, NAMESPACE/NAME or deployment/NAME: these, with those alike only once. With names
     alone: why the agent decided about these pods as it did, also when they are gone, and how they
-    have ended since.
+    have ended since. With --from-cluster or --node NAME alone: pods of the cluster of your
+    kubeconfig, also of one that waits or was rejected.
 
     The pods before it are placed first. For a rejected pod the nearest changes that would admit
     it are named; each of them has been tried.
@@ -80,7 +83,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
         raise InputError(str(error)) from None
     if namespace is not None and not names:
         raise click.UsageError("--namespace is that of names; name pods, such as pod/NAME")
-    if files:
+    if files or is_from_cluster(files, node):
         from pinfold.cli.explained_plan import explain_planned  # noqa: PLC0415 - 30 ms
 
         explain_planned(files, names, node, printed, output)

@@ -166,6 +166,12 @@ NO_START: Final = ExitStatus(
     "The line says which field stops the kubelet, in its own words: change that field or flag.",
     ("plan", "explain", "rebalance"),
 )
+NO_CLUSTER: Final = ExitStatus(
+    1,
+    "a cluster cannot be read: it is not reached, it refuses, or tells too little of a node",
+    "The line names the request and the right that is missing, or what else has to be given.",
+    ("plan", "explain"),
+)
 NO_LOG: Final = ExitStatus(
     1,
     "there is no such pod or container, or nothing of it",
@@ -295,6 +301,7 @@ NOT_SHIELDED: Final = ExitStatus(
 OF_COMMANDS: Final = (
     REJECTION_TOLD,
     NO_START,
+    NO_CLUSTER,
     NO_RUN,
     CUT_SHORT,
     NO_POD,

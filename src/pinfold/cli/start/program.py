@@ -24,8 +24,8 @@ _MEANT: Final = {
     "--topology": "A machine is given with --machine.",
     "--topology-policy": "Did you mean --topology-manager-policy?",
     "--topology-scope": "Did you mean --topology-manager-scope?",
-    "--kubeconfig": "A kubelet's configuration is given with --kubelet-config; pods of a cluster "
-    "come by: kubectl get pods -A -o json | pinfold plan -",
+    "--kubeconfig": "A cluster is read by plan and explain; pods of one come to others by: "
+    "kubectl get pods -A -o json",
     "--manifest": "Manifests are given without an option.",
     "--format": "Did you mean --output?",
 }
