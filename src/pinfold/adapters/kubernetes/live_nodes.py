@@ -124,6 +124,8 @@ class _Reading:
         self._wanted = wanted
         # Fewer at once than connections: a request that waits for one is not timed for that.
         self._turn = asyncio.Semaphore(CONNECTIONS // 2)
+        # What has ended it: nothing is asked after that, and what is under way comes to its end.
+        self._failed: KubernetesError | None = None
 
     async def read(self) -> Cluster:
         pods = await _all(
@@ -137,7 +139,14 @@ class _Reading:
                 f"pod {_name(pods[0])} is on no node yet", "say of which one: --node NAME"
             )
         nodes = await self._nodes(names)
-        return Cluster(tuple(await _all(map(self._live, nodes))), tuple(pods))
+        return Cluster(tuple(await _all(map(self._tried, nodes))), tuple(pods))
+
+    async def _tried(self, node: Object) -> LiveNode:
+        try:
+            return await self._live(node)
+        except KubernetesError as error:
+            self._failed = self._failed or error
+            raise
 
     async def _nodes(self, names: Sequence[str]) -> list[Object]:
         plain = [name for name in names if not _is_pattern(name)]
@@ -236,6 +245,8 @@ class _Reading:
     async def _allowed(self, read: Read, ask: Callable[[], Awaitable[T]]) -> T:
         """The answer; where a right is missing the error names the rule."""
         async with self._turn:
+            if self._failed is not None:
+                raise self._failed
             try:
                 return await ask()
             except KubernetesError as error:
@@ -249,13 +260,12 @@ class _Reading:
 
 
 async def _all(asked: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """What all of them answer; the first that fails ends the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in asked]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
+    """What all of them answer; raises what the first of them does, once none is under way."""
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return answers
 
 
 def in_order(pods: Sequence[Object]) -> list[Object]:
