@@ -17,7 +17,7 @@ from tests.scenes.kube_api_peer import Certificates, KubeApiPeer, make_certifica
 from tests.scenes.live_cluster import LiveCluster, live_pod, published_map, wrote
 
 STATIC = ("--policy", "static", "--reserved-cpus", "0")
-NEW = {
+NEW: dict[str, Any] = {
     "kind": "Pod",
     "metadata": {"name": "new"},
     "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": 2, "memory": "1Gi"}}}]},

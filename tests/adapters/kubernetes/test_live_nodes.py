@@ -44,10 +44,10 @@ def peer(certificates: Certificates) -> Iterator[KubeApiPeer]:
         yield peer
 
 
-def read(file: Path, *names: str, timeout: float = 5.0, **wanted: bool) -> tuple[Cluster, Any]:
+def read(file: Path, *names: str, timeout: float = 5.0) -> tuple[Cluster, Any]:
     heard: list[Asked] = []
     found = asyncio.run(
-        read_cluster(from_kubeconfig(file), Wanted(names, **wanted), heard.append, timeout=timeout)
+        read_cluster(from_kubeconfig(file), Wanted(names), heard.append, timeout=timeout)
     )
     return found, heard
 
@@ -162,7 +162,11 @@ def test_an_answer_that_is_none(
 
 
 def test_a_server_that_does_not_answer(peer: KubeApiPeer, tmp_path: Path) -> None:
-    peer.failing = lambda _: (time.sleep(1.5), (200, {}))[1]
+    def late(_: object) -> Any:
+        time.sleep(1.5)
+        return 200, {}
+
+    peer.failing = late
     with pytest.raises(KubernetesError, match=r"no answer within 0\.5 s|heard for 0\.5 s"):
         read(peer.kubeconfig(tmp_path / "config"), "n1", timeout=0.5)
 
