@@ -42,6 +42,10 @@ HERE: Final[dict[ExitStatus, tuple[tuple[str, ...], ...]]] = {
         ("explain", *_UNRESERVED, "--pod", "web", _PODS),
         ("rebalance", "--dry-run", *_UNRESERVED, _PODS),
     ),
+    table.NO_CLUSTER: (
+        ("plan", "--node", "a", "--kubeconfig", "kubeconfig"),
+        ("explain", "pod/a", "--kubeconfig", "kubeconfig"),
+    ),
     table.NO_POD: (("explain", "pod/nobody"),),
     table.NOT_IN_MANIFESTS: (("explain", "--machine", "1s2c1t", "--pod", "nobody", _PODS),),
     table.NOT_CONVERTED: (("convert", "--strict", str(_CLASSES)),),
