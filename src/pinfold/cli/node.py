@@ -96,7 +96,7 @@ def load_request(
         devices, device_notes = load_devices(options.get("devices"), machine)
         claims = claim_rules(options)
         with progress_line("reading the manifests"):
-            told_live = () if live is None else live.objects
+            told_live = () if live is None else tuple(live.objects)
             read = read_manifests(manifests, own=source.has_section, claims=claims, live=told_live)
         every = read.pods if live is None else live.with_new_last(read.pods)
         planned, said = pods_of(node, every, (one.name for one in read.nodes))

@@ -94,7 +94,7 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
         input_errors(NodeError, prefix=source.prefix),
     ):
         with progress_line("reading the manifests"):
-            objects = () if live is None else live.objects
+            objects = () if live is None else tuple(live.objects)
             read = read_manifests(manifests, own=has_section, claims=claims, live=objects)
         every = named or ((NamedNode("*", None),) if live is not None else ())
         machines = _machines(every, read.nodes, options.get("machine"))

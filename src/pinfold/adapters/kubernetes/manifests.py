@@ -78,7 +78,7 @@ def read_manifests(
     *,
     own: bool = False,
     claims: ClaimRules = ClaimRules(),  # noqa: B008 - frozen
-    live: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    live: Sequence[tuple[str, Mapping[str, Any]]] = (),
 ) -> Manifests:
     """Read files, folders (their ``*.yaml``, ``*.yml``, ``*.json`` in name order) and ``-``.
 
@@ -100,12 +100,9 @@ def read_manifests(
     def empty(path: str) -> None:
         reader.notes.append(Note(path, "nothing in it"))
 
-    texts = path_texts(paths)
-    is_live = False
     for place, content in live:
-        is_live = True
         reader.read(content, place)
-    if texts or not is_live:
+    if (texts := path_texts(paths)) or not live:
         for place, document in manifest_documents(texts, empty):
             reader.read(document.content, place)
     reader.read_postponed()
