@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "delete": "End pods, and wait until they are gone and their CPUs are free; or forget quotas.",
     "logs": "Print what a container has written, also one that has ended.",
     "status": "Show who owns which CPU, and how the pods are.",
+    "serve": "Show this machine's agent in browsers: who owns which CPU, why, and what has been.",
     "history": "Print what the agent has decided, moved, lent and repaired; the newest last.",
     "rebalance": "Move containers to better CPUs while they run: "
     "fewer NUMA nodes, caches and cores.",

@@ -25,6 +25,8 @@ Code: TypeAlias = Annotated[
                 "RequestEntityTooLarge",
                 "RequestTimeout",
                 "ServiceUnavailable",
+                "TooManyRequests",
+                "Unauthorized",
             ]
         }
     ),

@@ -17,12 +17,14 @@ from pinfold.ports.held_process import ForeignProcessError
 
 CODES: Final[Mapping[int, str]] = {
     400: "BadRequest",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
     408: "RequestTimeout",
     409: "AlreadyExists",
     413: "RequestEntityTooLarge",
+    429: "TooManyRequests",
     500: "InternalError",
     503: "ServiceUnavailable",
 }

@@ -71,7 +71,7 @@ async def serve(
 
 
 async def serve_on(
-    app: Starlette,
+    app: ASGIApp,
     sock: socket.socket,
     *,
     stop: asyncio.Event,

@@ -32,7 +32,7 @@ class ExitStatus(Struct, frozen=True):
 
 
 _AGENTS: Final = ("explain", "resize", "apply", "delete", "logs", "status", "history", "rebalance")
-_SERVERS: Final = ("quota serve", "classes serve")
+_REPLICAS: Final = ("quota serve", "classes serve")
 
 ANSWERED: Final = ExitStatus(
     0,
@@ -188,13 +188,19 @@ STOPPED: Final = ExitStatus(
     0,
     "stopped by SIGTERM or SIGINT; what runs, runs on",
     "Nothing.",
-    ("agent", *_SERVERS),
+    ("agent", "serve", *_REPLICAS),
 )
 NO_PLACE: Final = ExitStatus(
     1,
     "an address or a folder cannot be used",
     "Give another address with --listen or --health-listen, or another folder with --certificates.",
-    _SERVERS,
+    _REPLICAS,
+)
+NO_PAGE: Final = ExitStatus(
+    1,
+    "the address or the file of the token cannot be used",
+    "Give another address with --listen, or another file with --token-file.",
+    ("serve",),
 )
 NO_NODE: Final = ExitStatus(
     1,
@@ -318,6 +324,7 @@ OF_COMMANDS: Final = (
     EXISTS,
     STOPPED,
     NO_NODE,
+    NO_PAGE,
     NO_PLACE,
     NOT_RESIZED,
     OWN_STATUS,

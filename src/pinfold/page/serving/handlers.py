@@ -1,0 +1,145 @@
+"""What the page's server answers those who are let in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from pinfold.documents.explanation import Explanation
+from pinfold.documents.observation import Observation
+from pinfold.formats.event_stream import MEDIA_TYPE
+from pinfold.page.files_of_page import page_files
+from pinfold.page.serving.answers import POLICY
+from pinfold.page.serving.door import ADMITTED
+from pinfold.page.serving.feed import Feed
+from pinfold.page.serving.past import Past
+from pinfold.page.serving.questions import EXPLANATION, OBSERVATION, AskedAgent
+from pinfold.views.explain import explained_lines
+from pinfold.web.answers import Document, Refusal
+from pinfold.web.requests import limit, seconds
+
+MOST_STREAMS: Final = 64
+"""Pages that are open at the same time."""
+
+_TYPES: Final[Mapping[str, str]] = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class PageHandlers:
+    """One coroutine for each operation, named as in :mod:`pinfold.page.serving.operations`."""
+
+    def __init__(self, agent: AskedAgent, feed: Feed) -> None:
+        self._agent = agent
+        self._feed = feed
+        self._past = Past(agent)
+        self._streams = 0
+        self._tags: dict[str, str] = {}
+
+    async def page(self, request: Request) -> Response:
+        """The page itself."""
+        return self._file(request, "index.html")
+
+    async def file(self, request: Request) -> Response:
+        """One of its files."""
+        name = request.path_params["name"]
+        if name == "index.html":
+            raise Refusal(404, "this is the page itself", "it is at /")
+        return self._file(request, name)
+
+    def _file(self, request: Request, name: str) -> Response:
+        content = page_files().get(name)
+        if content is None:
+            raise Refusal(404, f"the page has no file {name!r}")
+        tag = self._tags.get(name)
+        if tag is None:
+            tag = self._tags[name] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        # To be asked for each time: another version of the program has others.
+        headers = {**POLICY, "Cache-Control": "private, no-cache", "ETag": tag}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
+
+    async def events(self, request: Request) -> Response:
+        """The node from now on."""
+        if self._streams >= MOST_STREAMS:
+            raise Refusal(503, f"{MOST_STREAMS} pages are open already", "close one of them")
+        headers = {**POLICY, "Content-Type": MEDIA_TYPE}
+        if request.method == "HEAD":
+            return Response(headers=headers)
+        self._streams += 1
+        return _Stream(self._messages(request), self._ended, headers)
+
+    def _ended(self) -> None:
+        self._streams -= 1
+
+    async def _messages(self, request: Request) -> AsyncGenerator[bytes, None]:
+        known = request.headers.get("last-event-id")
+        known = known or request.query_params.get("lastEventId", "")
+        async with aclosing(self._feed.messages(known)) as messages:
+            async for message in messages:
+                if not request.scope[ADMITTED]():
+                    return
+                if message:
+                    yield message
+
+    async def scene(self, request: Request) -> Response:
+        """How the node is drawn."""
+        at = seconds(request, "at")
+        whole, scene = await self._feed.now()
+        if at is not None:
+            scene = await self._past.scene(whole, at)
+        return _document(scene)
+
+    async def history(self, request: Request) -> Response:
+        """What was decided, and what is in nobody's way to be seen."""
+        query: dict[str, str | int] = {"limit": limit(request)}
+        for name in ("pod", "kind"):
+            if name in request.query_params:
+                query[name] = request.query_params[name]
+        return _document(await self._past.history(query))
+
+    async def explain(self, request: Request) -> Response:
+        """Why a pod has what it has, in the words of ``pinfold explain``."""
+        names = request.path_params["namespace"], request.path_params["name"]
+        told = await self._agent.ask(EXPLANATION, Explanation, *names)
+        return _document({"version": 1, "lines": explained_lines(told)})
+
+    async def observation(self, _request: Request) -> Response:
+        """What containers and CPUs do."""
+        return _document(await self._agent.ask(OBSERVATION, Observation))
+
+
+class _Stream(StreamingResponse):
+    """What a browser is told; what it does not read within the server's limit ends it."""
+
+    def __init__(
+        self,
+        messages: AsyncGenerator[bytes, None],
+        ended: Callable[[], None],
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(messages, headers=headers)
+        self._messages = messages
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send, until either side is gone."""
+        try:
+            async with aclosing(self._messages):
+                await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+def _document(content: Any) -> Response:  # noqa: ANN401 - any document
+    return Document(content, headers=POLICY)

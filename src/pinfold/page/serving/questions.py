@@ -1,0 +1,177 @@
+"""What the page asks of the agent: a closed list, and all of it only reads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from pinfold.documents.api import Error, History
+from pinfold.documents.explanation import Explanation
+from pinfold.documents.live.event import Event
+from pinfold.documents.observation import Observation
+from pinfold.formats.event_stream import EventStream, StreamError
+from pinfold.ports.errors import PortError
+
+_T = TypeVar("_T")
+
+ANSWERED: Final = 20.0
+"""Seconds in which an agent answers, or refuses, whatever it is asked."""
+
+CONNECTED: Final = 5.0
+
+SILENCE: Final = 45.0
+"""Seconds after which an agent that says nothing on its stream is away: three of its comments."""
+
+_NOT_FOUND: Final = 404
+_STATUS: Final = 400
+
+
+class Question(Struct, frozen=True):
+    """One thing that the agent is asked: always a ``GET``.
+
+    Attributes:
+        path: with a place for each name that is put in.
+        form: what is understood of the answer; what else it holds goes no further.
+    """
+
+    path: str
+    form: type[Struct]
+
+
+EVENTS: Final = Question("/v1/events", Event)
+OBSERVATION: Final = Question("/v1/observation", Observation)
+HISTORY: Final = Question("/v1/history", History)
+EXPLANATION: Final = Question("/v1/explain/{namespace}/{name}", Explanation)
+
+QUESTIONS: Final = (EVENTS, OBSERVATION, HISTORY, EXPLANATION)
+"""All of them."""
+
+
+class AwayError(PortError):
+    """The agent does not answer, or not in words that are understood here."""
+
+
+class RefusedError(PortError):
+    """The agent has answered with an error.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, status: int, problem: str, remedy: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.status = status
+
+
+class AskedAgent:
+    """The agent at a socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        # Nothing of the environment: neither a proxy nor a certificate has a part in this.
+        self._client = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=str(socket)),
+            base_url="http://pinfold",
+            timeout=httpx.Timeout(ANSWERED, connect=CONNECTED),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._client.aclose()
+
+    async def ask(self, question: Question, kind: type[_T], *names: str, **query: str | int) -> _T:
+        """The answer, as a document of that kind.
+
+        Args:
+            question: what is asked.
+            kind: what is understood of the answer.
+            names: what is put into the path, in its order.
+            query: its parameters.
+
+        Raises:
+            AwayError: the agent does not answer.
+            RefusedError: it refuses.
+        """
+        with self._failures():
+            answer = await self._client.get(_path(question, names), params=query)
+        if answer.status_code >= _STATUS:
+            raise _refusal(answer.status_code, answer.content)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.DecodeError as error:
+            raise _other_version(error) from None
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """All that there is, and then what changes, until the agent is away; never just ends.
+
+        Raises:
+            AwayError: it does not answer, has ended, or says nothing any more.
+            RefusedError: it refuses.
+        """
+        timeout = httpx.Timeout(SILENCE, connect=CONNECTED)
+        stream, decode = EventStream(), msgspec.json.Decoder(Event).decode
+        with self._failures():
+            async with self._client.stream("GET", EVENTS.path, timeout=timeout) as answer:
+                if answer.status_code == _NOT_FOUND:
+                    raise AwayError(
+                        f"the agent at {self._socket} tells no events: it is of an older version",
+                        "restart it with this one",
+                    )
+                if answer.status_code >= _STATUS:
+                    raise _refusal(answer.status_code, await answer.aread())
+                async for piece in answer.aiter_raw():
+                    try:
+                        for message in stream.feed(piece):
+                            yield decode(message.data)
+                    except (StreamError, msgspec.DecodeError) as error:
+                        raise _other_version(error) from None
+        raise AwayError(f"the agent at {self._socket} has ended", "it is stopped, or restarted")
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError:
+            raise AwayError(
+                f"no agent listens on {self._socket}",
+                "start one with: pinfold agent (or systemctl start pinfold)",
+            ) from None
+        except httpx.TimeoutException:
+            raise AwayError(f"the agent at {self._socket} does not answer", "see its log") from None
+        except httpx.TransportError as error:
+            # Also where it lets nobody in but its own user and root.
+            raise AwayError(
+                f"the agent at {self._socket} has hung up: {error or type(error).__name__}",
+                "only its own user and root may ask it; else see its log",
+            ) from None
+
+
+def _path(question: Question, names: tuple[str, ...]) -> str:
+    path = question.path
+    for name in names:
+        before, _, after = path.partition("{")
+        path = before + quote(name, safe="") + after.partition("}")[2]
+    return path
+
+
+def _refusal(status: int, content: bytes) -> RefusedError:
+    try:
+        fault = msgspec.json.decode(content, type=Error).error
+    except msgspec.DecodeError:
+        return RefusedError(status, f"the agent answered with status {status}")
+    return RefusedError(status, fault.message, fault.remedy)
+
+
+def _other_version(error: Exception) -> AwayError:
+    return AwayError(
+        f"the agent says what is not understood here: {error}",
+        "agent and page are of different versions: restart both",
+    )
