@@ -149,14 +149,13 @@ def test_the_unit_lets_the_agent_wait_for_a_container_runtime() -> None:
     assert float(unit()["Service"]["TimeoutStartSec"]) > 1.5 * CRI_PATIENCE
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["pinfold.service", "pinfold-page.service"])
+def test_systemd_accepts_the_unit(tmp_path: Path, name: str) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("needs systemd-analyze")
-    copy = tmp_path / "pinfold.service"
-    copy.write_text(
-        (DEPLOY / "pinfold.service").read_text().replace("/usr/local/bin/pinfold", "/bin/sh")
-    )
+    copy = tmp_path / name
+    copy.write_text((DEPLOY / name).read_text().replace("/usr/local/bin/pinfold", "/bin/sh"))
     done = subprocess.run(
         [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
     )

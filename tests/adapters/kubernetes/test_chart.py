@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from pinfold import __version__
+from pinfold.cli.commands.serve import serve
 from pinfold.config.agent import load_agent_config
 from tests.roots import ROOT
 from tests.scenes.kubectl import kustomized, needs_kubectl
@@ -95,6 +96,43 @@ def test_chart_and_kustomization_install_the_same(tmp_path: Path, value: str | N
     if value == "computeResources":
         expected |= comparable(kustomized(CHART / "classes"))
     assert comparable(rendered(tmp_path, *settings)) == expected
+
+
+@needs_kubectl
+def test_the_page_is_the_same_container(tmp_path: Path) -> None:
+    expected = comparable(kustomized(CHART / "overlays" / "page"))
+    assert comparable(rendered(tmp_path, 'page={"enabled":true}')) == expected
+    agent, page = expected["DaemonSet", "pinfold"]["spec"]["template"]["spec"]["containers"]
+    assert (agent["name"], page["name"]) == ("agent", "page")
+    without = comparable(kustomized(CHART / "base"))
+    for one in (expected, without):
+        pod = one["DaemonSet", "pinfold"]["spec"]["template"]["spec"]
+        pod["containers"], pod["volumes"] = pod["containers"][:1], pod["volumes"][:9]
+    assert expected == without, "nothing of the agent is otherwise"
+
+
+def test_the_page_has_few_rights(tmp_path: Path) -> None:
+    """This needs no kubectl; the words are those that the command takes."""
+    found = rendered(
+        tmp_path,
+        'page={"enabled":true,"resources":{"limits":{"memory":"1Gi"}}}',
+        'resources={"limits":{"memory":"2Gi"}}',
+        'image={"repository":"images.example/p","tag":"7"}',
+    )
+    pod = found["DaemonSet", "pinfold"]["spec"]["template"]["spec"]
+    agent, page = pod["containers"]
+    assert [one["image"] for one in (agent, page)] == ["images.example/p:7"] * 2
+    assert agent["resources"] == {"limits": {"memory": "2Gi"}}
+    assert page["resources"] == {"limits": {"memory": "1Gi"}}
+    assert page["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert page["securityContext"]["readOnlyRootFilesystem"]
+    mounts = {one["name"]: one for one in page["volumeMounts"]}
+    assert all(one["readOnly"] for one in mounts.values())
+    (secret,) = (one["secret"] for one in pod["volumes"] if one["name"] == "page-token")
+    assert secret["optional"]
+    assert secret["defaultMode"] == 0o400
+    assert serve.make_context("serve", page["args"][1:]).params["listen"] == "127.0.0.1:7468"
+    assert "kind: Secret" not in (CHART / "components" / "page" / "patch.yaml").read_text()
 
 
 def test_each_file_of_an_overlay_is_in_the_chart(tmp_path: Path) -> None:
@@ -178,6 +216,8 @@ def test_another_namespace_is_everywhere(tmp_path: Path) -> None:
         ('nodeLabels="yes"', "nodeLabels"),
         ('image={"repository":""}', "repository"),
         ("maxUnavailable=0", "maxUnavailable"),
+        ('page={"enabled":1}', "enabled"),
+        ('page={"token":"x"}', "token"),
         ('runtimeFolder="run"', "runtimeFolder"),
     ],
 )

@@ -64,7 +64,7 @@ class TokenFile:
             PortError: there is none, it is too short, or others could read or replace it.
         """
         try:
-            check_path(self.path.parent, _PURPOSE)
+            check_path(self.path, _PURPOSE)
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 self._check(found)
