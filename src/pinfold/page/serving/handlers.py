@@ -11,8 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pinfold.documents.explanation import Explanation
-from pinfold.documents.observation import Observation
 from pinfold.formats.event_stream import MEDIA_TYPE
 from pinfold.page.files_of_page import page_files
 from pinfold.page.serving.answers import POLICY
@@ -111,12 +109,12 @@ class PageHandlers:
     async def explain(self, request: Request) -> Response:
         """Why a pod has what it has, in the words of ``pinfold explain``."""
         names = request.path_params["namespace"], request.path_params["name"]
-        told = await self._agent.ask(EXPLANATION, Explanation, *names)
+        told = await self._agent.ask(EXPLANATION, *names)
         return _document({"version": 1, "lines": explained_lines(told)})
 
     async def observation(self, _request: Request) -> Response:
         """What containers and CPUs do."""
-        return _document(await self._agent.ask(OBSERVATION, Observation))
+        return _document(await self._agent.ask(OBSERVATION))
 
 
 class _Stream(StreamingResponse):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +29,8 @@ from pinfold.documents.live.scene import Scene
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import Record
 from pinfold.page.serving.questions import HISTORY, AskedAgent
-from pinfold.web.answers import Refusal
+from pinfold.views.scene import SceneMaker
+from pinfold.web.operations import HISTORY_LIMIT
 
 FORMS: Final[Mapping[str, Sequence[type[Record]]]] = {
     "admitted": (Explanation,),
@@ -54,20 +57,50 @@ FORMS: Final[Mapping[str, Sequence[type[Record]]]] = {
 None of them holds anything of a manifest, such as environment or command lines."""
 
 
-class Past:
-    """Asks the agent for what has been."""
+FRESH: Final = 2.0
+"""Seconds for which the entries are taken for those that there are: a slider asks often."""
 
-    def __init__(self, agent: AskedAgent) -> None:
+
+class Past:
+    """Asks the agent for what has been.
+
+    Args:
+        agent: who is asked.
+        now: seconds, on a clock that never goes back.
+    """
+
+    def __init__(self, agent: AskedAgent, now: Callable[[], float] = time.monotonic) -> None:
         self._agent = agent
+        self._now = now
+        self._maker = SceneMaker()
+        self._asking = asyncio.Lock()
+        self._entries: tuple[Whole, float, Sequence[HistoryEntry]] | None = None
 
     async def history(self, query: Mapping[str, str | int]) -> History:
         """The entries that are asked for, with what of them is shown; raises PortError."""
-        told = await self._agent.ask(HISTORY, History, **query)
+        told = await self._agent.ask(HISTORY, query=query)
         return History(entries=[shown(entry) for entry in told.entries])
 
-    async def scene(self, _whole: Whole, _at: float) -> Scene:
-        """How the node was drawn then; raises PortError."""
-        raise Refusal(503, "the past cannot be drawn yet")
+    async def scene(self, whole: Whole, at: float) -> Scene:
+        """How the node was drawn then, as far back as the newest entries go.
+
+        Args:
+            whole: what there is now.
+            at: the moment, in seconds since the epoch.
+
+        Raises:
+            PortError: the agent does not tell.
+        """
+        return self._maker.past(whole, await self._newest(whole), at)
+
+    async def _newest(self, whole: Whole) -> Sequence[HistoryEntry]:
+        """The newest entries: none is missing that has made the node what it is now."""
+        async with self._asking:
+            known = self._entries
+            if known is None or known[0] is not whole or self._now() - known[1] > FRESH:
+                told = await self._agent.ask(HISTORY, query={"limit": HISTORY_LIMIT})
+                known = self._entries = whole, self._now(), told.entries
+        return known[2]
 
 
 def shown(entry: HistoryEntry) -> HistoryEntry:

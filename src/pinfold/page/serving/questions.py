@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -33,7 +34,7 @@ _NOT_FOUND: Final = 404
 _STATUS: Final = 400
 
 
-class Question(Struct, frozen=True):
+class Question(Struct, Generic[_T], frozen=True):
     """One thing that the agent is asked: always a ``GET``.
 
     Attributes:
@@ -42,7 +43,7 @@ class Question(Struct, frozen=True):
     """
 
     path: str
-    form: type[Struct]
+    form: type[_T]
 
 
 EVENTS: Final = Question("/v1/events", Event)
@@ -50,7 +51,7 @@ OBSERVATION: Final = Question("/v1/observation", Observation)
 HISTORY: Final = Question("/v1/history", History)
 EXPLANATION: Final = Question("/v1/explain/{namespace}/{name}", Explanation)
 
-QUESTIONS: Final = (EVENTS, OBSERVATION, HISTORY, EXPLANATION)
+QUESTIONS: Final[tuple[Question[Any], ...]] = (EVENTS, OBSERVATION, HISTORY, EXPLANATION)
 """All of them."""
 
 
@@ -87,12 +88,16 @@ class AskedAgent:
         """Hang up."""
         await self._client.aclose()
 
-    async def ask(self, question: Question, kind: type[_T], *names: str, **query: str | int) -> _T:
-        """The answer, as a document of that kind.
+    async def ask(
+        self,
+        question: Question[_T],
+        *names: str,
+        query: Mapping[str, str | int] = MappingProxyType({}),
+    ) -> _T:
+        """The answer, as a document of the question's form.
 
         Args:
             question: what is asked.
-            kind: what is understood of the answer.
             names: what is put into the path, in its order.
             query: its parameters.
 
@@ -101,11 +106,11 @@ class AskedAgent:
             RefusedError: it refuses.
         """
         with self._failures():
-            answer = await self._client.get(_path(question, names), params=query)
+            answer = await self._client.get(_path(question, names), params=dict(query))
         if answer.status_code >= _STATUS:
             raise _refusal(answer.status_code, answer.content)
         try:
-            return msgspec.json.decode(answer.content, type=kind)
+            return msgspec.json.decode(answer.content, type=question.form)
         except msgspec.DecodeError as error:
             raise _other_version(error) from None
 
@@ -154,7 +159,7 @@ class AskedAgent:
             ) from None
 
 
-def _path(question: Question, names: tuple[str, ...]) -> str:
+def _path(question: Question[Any], names: tuple[str, ...]) -> str:
     path = question.path
     for name in names:
         before, _, after = path.partition("{")
