@@ -67,6 +67,7 @@ HERE: Final[dict[ExitStatus, tuple[tuple[str, ...], ...]]] = {
     table.NO_NODE: (
         ("agent", "--state-dir", "/proc/nowhere", "--cgroup-parent", "/pinfold-test-no-node"),
     ),
+    table.NO_PAGE: (("serve", "--listen", "192.0.2.1:1"),),
     table.NO_PLACE: (("quota", "serve", *_SERVE), ("classes", "serve", *_SERVE)),
     table.NOT_RESIZED: (
         ("resize", "pod/nobody", "--cpus", "2"),
