@@ -78,6 +78,11 @@ def plan_nodes(
         output.tell(document)
     else:
         view = nodes_view(document, placed.plans, request.owners, each_pod=each_pod)
+        if output == "html":
+            from pinfold.cli.pages import print_nodes_page  # noqa: PLC0415 - 80 ms
+
+            print_nodes_page(view)
+            return
         print_text(render_nodes(view, style))
 
 

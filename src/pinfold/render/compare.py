@@ -140,6 +140,20 @@ def _resized(row: ResizeRow) -> str:
     return row.outcome if row.feasible else f"✗ {row.reason}: {row.message}"
 
 
+def told_changes(view: CompareView) -> Iterator[str]:
+    """All that is otherwise, a line each: how many pods, each of them, and what is told below."""
+    yield from _refusals(view)
+    changes, unchanged = pod_changes(view)
+    resizes = resize_changes(view)
+    yield _counted(changes, unchanged, resizes)
+    for change in (*changes, *resizes):
+        before, after = ("; ".join(map(str.strip, side)) for side in (change.before, change.after))
+        yield f"{change.name}: {before} → {after}"
+    for name, before, after in _facts(view):
+        if before != after:
+            yield f"{name}: {before} → {after}"
+
+
 def render_compare(view: CompareView, style: Style) -> str:
     """The comparison as text, ending in a newline."""
     changes, unchanged = pod_changes(view, ascii_only=style.ascii_only)

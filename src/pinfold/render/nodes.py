@@ -33,7 +33,7 @@ class NodesView(Struct, frozen=True):
 def render_nodes(view: NodesView, style: Style) -> str:
     """The text, ending in a newline."""
     texts = [render_plan(one, style) for one in view.nodes]
-    lines: list[Line] = [*title_lines(_counted(view), "", style), []]
+    lines: list[Line] = [*title_lines(nodes_headline(view), "", style), []]
     if placed := [(one.name, one.node) for one in view.pods if one.admitted]:
         lines += [*table_lines(("Pod", "Node"), placed, style), []]
     for one in view.pods:
@@ -50,7 +50,8 @@ def render_nodes(view: NodesView, style: Style) -> str:
     return "\n".join([*texts, print_lines(lines, style)])
 
 
-def _counted(view: NodesView) -> str:
+def nodes_headline(view: NodesView) -> str:
+    """``3 nodes: 40 admitted, 2 rejected``."""
     admitted = sum(one.admitted for one in view.pods)
     rejected = sum(bool(one.node) and not one.admitted for one in view.pods)
     nowhere = len(view.pods) - admitted - rejected

@@ -113,7 +113,7 @@ class Other(Struct, frozen=True):
 )
 @resize_option
 @claim_options
-@output_option("text", "json", "name", "svg")
+@output_option("text", "json", "name", "svg", "html")
 @each_pod_option
 @color_option
 def plan(  # noqa: PLR0913, PLR0917 - click
@@ -159,12 +159,19 @@ def plan(  # noqa: PLR0913, PLR0917 - click
         return
     with progress_line("drawing the plan"):
         document = plan_document(placed, request.notes)
+        if output.is_document:
+            output.tell(document)
+            return
+        view = replace(plan_view(document, planned_on(placed, request.owners)), each=each_pod)
+        # What is on standard error already is not told twice.
+        view = replace(view, notes=tuple(n for n in view.notes if n not in request.told_first))
         text = ""
-        if not output.is_document:
-            view = replace(plan_view(document, planned_on(placed, request.owners)), each=each_pod)
+        if output != "html":
             text = render_plan_svg(view) if output == "svg" else render_plan(view, style(color))
-    if output.is_document:
-        output.tell(document)
+    if output == "html":
+        from pinfold.cli.pages import print_plan_page  # noqa: PLC0415 - 80 ms
+
+        print_plan_page(request, placed, view)
     else:
         print_text(text)
 
@@ -212,12 +219,15 @@ def _compare(  # noqa: PLR0913 - what was asked, and how it is told
     if output.is_document:
         output.tell(document)
         return
-    from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415 - 0.8 ms
-    from pinfold.views.compare import compare_view  # noqa: PLC0415 - 0.8 ms
+    from pinfold.cli.compared_plan import print_compared  # noqa: PLC0415 - 2 ms
 
-    sides = (plan_document(before, request.notes), plan_document(after, notes))
     names = other.names((request.source, source), before.planner.config, config)
-    on = (planned_on(before, request.owners), planned_on(after, request.owners))
-    view = compare_view(sides, on, names, document, each_pod=each_pod)
-    text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))
-    print_text(text)
+    print_compared(
+        request,
+        ((before, request.notes), (after, notes)),
+        names,
+        document,
+        each_pod=each_pod,
+        output=output,
+        style=style(color),
+    )

@@ -15,6 +15,7 @@ from pinfold.cli.output import color_option, each_pod_option, print_text
 from pinfold.cli.terminal import style
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
+from pinfold.render.svg import render_plan_svg
 from pinfold.render.text import render_plan
 from pinfold.views.status import Hardware, status_view
 
@@ -29,7 +30,7 @@ from pinfold.views.status import Hardware, status_view
 )
 @namespace_option
 @all_namespaces_option
-@output_option("text", "json", "name", "svg")
+@output_option("text", "json", "name", "svg", "html")
 @each_pod_option
 @color_option
 def status(  # noqa: PLR0913 - the options, one each
@@ -102,8 +103,10 @@ def _text(
             each=each_pod,
         )
     if output == "svg":
-        from pinfold.render.svg import render_plan_svg  # noqa: PLC0415 - 0.5 ms
-
         return render_plan_svg(view)
+    if output == "html":
+        from pinfold.cli.pages import status_page  # noqa: PLC0415 - 80 ms
+
+        return status_page(view)
 
     return render_plan(view, style(color))

@@ -174,7 +174,7 @@ class ScenePage(Document, frozen=True, kw_only=True):
 
     title: str
     scenes: Sequence[Scene]
-    changes: Sequence[str] = ()
-    """What differs between them, a line each."""
+    changes: Sequence[str] | None = None
+    """What differs between them, a line each; null where nothing is compared."""
     details: Mapping[str, str] = {}
     """What else is told of it, by its heading."""

@@ -15,7 +15,7 @@ function showPage(page) {
   if (alone && only.at) frame.tellState("still", `as it was at ${clock(only.at)}`);
   page.scenes.forEach((scene, at) => frame.views[at].draw(scene, false));
   const changes = page.changes ?? [];
-  if (changes.length || !alone) {
+  if (page.changes) {
     const told = changes.length ? make("ul", {}, ...changes.map((one) => make("li", {}, one))) : make("p", {}, "Nothing differs.");
     frame.main.prepend(make("section", { class: "changes", "aria-label": "What differs" }, make("h2", {}, "What differs"), told));
   }
