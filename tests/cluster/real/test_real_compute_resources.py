@@ -172,9 +172,9 @@ def test_the_columns_of_a_class(control: ControlPlane) -> None:
                     listed = await asyncio.to_thread(
                         control.kubectl, "get", "resourceclasses", "--no-headers"
                     )
-                    # Name, priority, level, allocatable, requested, Bindable, age.
-                    return [one.split()[:6] for one in listed.splitlines()] == [
-                        ["any-gpu", "0", "NODELEVEL", "3", "0", "True"]
+                    # Name, priority, level, allocatable, requested, resource, Bindable, age.
+                    return [one.split()[:7] for one in listed.splitlines()] == [
+                        ["any-gpu", "0", "NODELEVEL", "3", "0", GPU, "True"]
                     ]
 
                 await until(is_written)
