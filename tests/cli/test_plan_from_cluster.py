@@ -186,6 +186,7 @@ def test_configz_is_asked_only_when_it_is_said(
     cluster.denied = ("proxy",)
     denied = run("plan", "--node", "n1=1s8c2t", "--configz")
     assert '{apiGroups: [""], resources: [nodes/proxy], verbs: [get]}' in denied.output
+    assert "as strong as exec in every container" in denied.output
 
 
 def test_a_node_of_which_nothing_tells_the_machine(run: Any) -> None:

@@ -324,7 +324,7 @@ class ControlPlane:
         """What the audit log has, of one user or of all."""
         for line in self.audit.read_text().splitlines():
             event = json.loads(line)
-            if not user or event["user"]["username"] == user:
+            if not user or event["user"].get("username") == user:
                 yield event
 
 

@@ -23,7 +23,6 @@ from pinfold.adapters.kubernetes.live_nodes import (
 )
 from pinfold.adapters.kubernetes.resource_topology import NOT_TOLD, topology_machine
 from pinfold.adapters.machines.source import read_document
-from pinfold.cli.options.cluster import PROXY_WARNING
 from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.cli.progress_line import progress_line
 from pinfold.config.settings import SETTINGS
@@ -36,7 +35,7 @@ from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.live.published import PublishedNode
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
-from pinfold.ports.kubernetes import Object
+from pinfold.ports.kubernetes import PROXY_WARNING, Object
 
 _STALE: Final = timedelta(minutes=30)
 """Agents publish anew each ten minutes."""

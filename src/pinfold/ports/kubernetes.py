@@ -21,6 +21,12 @@ T = TypeVar("T")
 Object = dict[str, Any]
 """An object of the API, as its JSON is."""
 
+PROXY_WARNING: Final = (
+    "nodes/proxy, a right that is as strong as exec in every container of the node: do not give it "
+    "to anybody for this"
+)
+"""What is said wherever a kubelet may be asked through the API server."""
+
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 

@@ -251,7 +251,7 @@ class _Reading:
                 return await ask()
             except KubernetesError as error:
                 if error.status == _FORBIDDEN:
-                    remedy = f"it needs the rule {read.rule}"
+                    remedy = read.remedy
                 elif error.status == _UNAUTHORIZED:
                     remedy = "the token or certificate is not known or has expired"
                 else:

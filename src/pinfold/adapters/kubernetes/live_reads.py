@@ -11,16 +11,27 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.published_node import NAMESPACE
+from pinfold.ports.kubernetes import PROXY_WARNING
 
 
 class Read(Struct, frozen=True):
-    """A request, and the right that it needs in RBAC's words; ``namespace`` "": in all of them."""
+    """A request, and the right that it needs in RBAC's words; ``namespace`` "": in all of them.
+
+    ``warning``: what is said with the rule; "" where nothing speaks against it.
+    """
 
     path: str
     group: str
     resource: str
     verb: str
     namespace: str = ""
+    warning: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """What to say to whoever has not the right."""
+        warned = f": {self.warning}" if self.warning else ""
+        return f"it needs the rule {self.rule}{warned}"
 
     @property
     def rule(self) -> str:
@@ -45,7 +56,9 @@ GET_TOPOLOGY: Final = Read(
     "noderesourcetopologies",
     "get",
 )
-GET_CONFIGZ: Final = Read("/api/v1/nodes/{node}/proxy/configz", "", "nodes/proxy", "get")
+GET_CONFIGZ: Final = Read(
+    "/api/v1/nodes/{node}/proxy/configz", "", "nodes/proxy", "get", warning=PROXY_WARNING
+)
 
 READS: Final[Mapping[str, tuple[Read, ...]]] = {
     "--node": (GET_NODE, LIST_PODS, GET_PUBLISHED),

@@ -9,12 +9,7 @@ from typing import Any
 import click
 
 from pinfold.cli.output import F
-
-PROXY_WARNING = (
-    "nodes/proxy, a right that is as strong as exec in every container of the node: do not give it "
-    "to anybody for this"
-)
-"""What is said wherever ``--configz`` is named."""
+from pinfold.ports.kubernetes import PROXY_WARNING
 
 
 def cluster_options(command: F) -> F:
