@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,11 +12,9 @@ import yaml
 from pinfold import __version__
 from pinfold.cli.commands.serve import serve
 from pinfold.config.agent import load_agent_config
-from tests.roots import ROOT
+from tests.scenes.chart import CHART, Objects, helm, needs_helm, rendered
 from tests.scenes.kubectl import kustomized, needs_kubectl
 
-CHART = ROOT / "deploy" / "kubernetes"
-HELM = shutil.which("helm", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 OVERLAYS = {
     "nodeLabels": "node-labels",
     "nodeResourceTopology": "node-resource-topology",
@@ -30,32 +23,7 @@ OVERLAYS = {
 }
 """The value that has an overlay's rights and settings, for each overlay with rights."""
 
-Objects = dict[tuple[str, str], dict[str, Any]]
-
-pytestmark = pytest.mark.skipif(HELM is None, reason="needs helm, which there is none of for here")
-
-
-def helm(home: Path, *words: str, status: int = 0) -> str:
-    assert HELM is not None
-    done = subprocess.run(
-        [HELM, *words],
-        env={"HOME": str(home), "PATH": os.environ["PATH"], "KUBECONFIG": os.devnull},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == status, done.stdout
-    return done.stdout
-
-
-def rendered(home: Path, *settings: str, namespace: str = "pinfold") -> Objects:
-    """What the chart makes of some values, by kind and name."""
-    words = [word for one in settings for word in ("--set-json", one)]
-    text = helm(home, "template", "pinfold", str(CHART), "--namespace", namespace, *words)
-    found = [one for one in yaml.safe_load_all(text) if one]
-    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+pytestmark = needs_helm
 
 
 def comparable(objects: Objects) -> Objects:

@@ -251,6 +251,7 @@ def test_the_rule_that_is_told_is_the_one_that_helps(
                 return done if RULE.search(done.output) else None
 
             done = wait_until(refused, 60)
+            assert done is not None
             assert (done.exit_code, done.output.count("\n")) == (1, 1), done.output
             found = RULE.search(done.output)
             assert found is not None
@@ -272,6 +273,7 @@ def test_a_kubelet_is_asked_only_by_who_may(planning: Planning) -> None:
     denied = planning.plan("--node", f"{FEW}=1s8c2t", "--configz")
     assert denied.exit_code == 1
     assert "resources: [nodes/proxy]" in denied.output
+    assert "as strong as exec in every container" in denied.output
     words = ["plan", "--kubeconfig", str(planning.control.config_of("admin"))]
     nobody = CliRunner().invoke(main, [*words, "--node", f"{FEW}=1s8c2t", "--configz"])
     assert (nobody.exit_code, nobody.output.count("\n")) == (1, 1), nobody.output
