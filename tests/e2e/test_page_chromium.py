@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 from pinfold.documents.live.scene import ScenePage
 from pinfold.page.files_of_page import whole_page
 from tests.scenes.chromium import chromium, needs_chromium, shown
+from tests.scenes.page_pictures import FOLDER, MOST, take
 from tests.scenes.page_scenes import NODES, compared, cpus_of, page_of
 
 pytestmark = needs_chromium
@@ -89,3 +90,11 @@ def test_nobody_is_kept_out(
         seen.page.evaluate("document.querySelectorAll('details').forEach(it => it.open = true)")
         found = Axe().run(seen.page)
         assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_pictures_of_the_documents_can_be_taken_again(browser: Browser, tmp_path: Path) -> None:
+    take(browser, tmp_path)
+    for scheme in SCHEMES:
+        name = f"page-{scheme}.png"
+        assert (tmp_path / name).stat().st_size > 20_000
+        assert (FOLDER / name).stat().st_size < MOST

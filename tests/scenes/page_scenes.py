@@ -40,6 +40,7 @@ HOSTILE = (
     "x" * 253,
     "постгрес 数据库 🦆",
 )
+HOST = "worker-7"
 SUBTITLE = "kubelet 1.36 · CPU manager static (full-pcpus-only) · topology manager single-numa-node"
 
 
@@ -276,6 +277,28 @@ def small() -> Node:
              why=WHY)  # fmt: skip
     node.refused("trading/backtest", "TopologyAffinityError",
                  "Resources cannot be allocated with Topology locality")  # fmt: skip
+    return node
+
+
+def example() -> Node:
+    """A busy node with what the page is for: for pictures."""
+    node = Node(machine(2, 1, 24, 2), reserved="0-3", isolated="94-95")
+    node.pod("trading/feed-handler", {"feed": 8, "log-shipper": 0})
+    node.pod(
+        "trading/order-db-0",
+        {"postgres": 16},
+        workload="statefulset/order-db",
+        extras=["memory 16 GiB on NUMA node 0", "huge pages 2 MiB: 1 GiB on NUMA node 0"],
+    )
+    node.pod("edge/packet-core", {"fastpath": 6, "control": 0}, mixed=True)
+    node.pod("trading/risk-model", {"model": 14})
+    node.pod("ml/trainer-3", {"train": 12, "metrics": 0}, lent=4, extras=["nvidia.com/gpu: gpu-3"])
+    for index in range(17):
+        name = f"shop/web-7c9f6d-{index:02}"
+        node.pod(name, {"nginx": 0}, word="Burstable", workload="deployment/web")
+    node.pod("batch/nightly-report", {"report": 0}, word="BestEffort")
+    message = "Resources cannot be allocated with Topology locality"
+    node.refused("trading/backtest", "TopologyAffinityError", message)
     return node
 
 

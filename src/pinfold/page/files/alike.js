@@ -12,13 +12,13 @@ const FEW = 12; // so many rows are read sooner than they are opened
  * @returns {Row[]} in the order of the first pod of each
  */
 export function rowsOf(pods) {
-  if (pods.length <= FEW) return pods.map((pod) => ({ key: uidOf(pod), pods: [pod] }));
+  if (pods.length <= FEW) return pods.map((pod) => ({key: uidOf(pod), pods: [pod]}));
   const rows = new Map();
   for (const pod of pods) {
     const key = kindOf(pod) ?? uidOf(pod);
     const row = rows.get(key);
     if (row) row.pods.push(pod);
-    else rows.set(key, { key, pods: [pod] });
+    else rows.set(key, {key, pods: [pod]});
   }
   return [...rows.values()];
 }
@@ -33,7 +33,13 @@ function kindOf(pod) {
   if (!pod.workload || (pod.whole ?? []).length) return null;
   if (containers.some((one) => one.exclusive || one.owner || (one.extras ?? []).length)) return null;
   return JSON.stringify([
-    pod.namespace, pod.workload, pod.word, pod.admitted, pod.ended ?? false, pod.reason ?? "", pod.message ?? "",
+    pod.namespace,
+    pod.workload,
+    pod.word,
+    pod.admitted,
+    pod.ended ?? false,
+    pod.reason ?? "",
+    pod.message ?? "",
     containers.map((one) => [one.name, one.kind ?? "", one.remark ?? ""]),
   ]);
 }

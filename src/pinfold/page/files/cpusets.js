@@ -13,18 +13,3 @@ export function parseCPUs(text) {
   }
   return found;
 }
-
-/**
- * @param {Iterable<number>} cpus
- * @returns {string}
- */
-export function formatCPUs(cpus) {
-  const sorted = [...cpus].sort((one, other) => one - other);
-  const ranges = [];
-  for (let at = 0; at < sorted.length; at++) {
-    const first = sorted[at];
-    while (sorted[at + 1] === sorted[at] + 1) at++;
-    ranges.push(first === sorted[at] ? `${first}` : `${first}-${sorted[at]}`);
-  }
-  return ranges.join(",");
-}

@@ -85,13 +85,13 @@ export class Keyed {
       const told = JSON.stringify(seen(thing));
       let one = before.get(name);
       if (!one || one.told !== told) {
-        one = { element: build(thing), told };
+        one = {element: build(thing), told};
         fresh.push(one.element);
       }
       this.kept.set(name, one);
       elements.push(one.element);
     }
-    return { elements, fresh };
+    return {elements, fresh};
   }
 }
 

@@ -7,6 +7,11 @@ export function factOf(fact) {
     "div",
     {},
     make("dt", {}, fact.name),
-    make("dd", {}, make("span", { class: "value" }, fact.value), fact.remark ? make("span", { class: "remark" }, fact.remark) : null),
+    make(
+      "dd",
+      {},
+      make("span", {class: "value"}, fact.value),
+      fact.remark ? make("span", {class: "remark"}, fact.remark) : null,
+    ),
   );
 }

@@ -1,7 +1,7 @@
 /** What has changed is shown once, softly. */
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const RING = { outline: "3px solid var(--flash)", outlineOffset: "1px" };
+const RING = {outline: "3px solid var(--flash)", outlineOffset: "1px"};
 /** @type {WeakMap<Element, Animation>} */
 const running = new WeakMap();
 
@@ -11,7 +11,7 @@ const running = new WeakMap();
  */
 export function flashOnce(element) {
   running.get(element)?.cancel();
-  const frames = [RING, { ...RING, offset: 0.5 }, { outline: "3px solid transparent", outlineOffset: "1px" }];
-  const timing = calm.matches ? { duration: 3000, easing: "steps(2)" } : { duration: 1600, easing: "ease-out" };
+  const frames = [RING, {...RING, offset: 0.5}, {outline: "3px solid transparent", outlineOffset: "1px"}];
+  const timing = calm.matches ? {duration: 3000, easing: "steps(2)"} : {duration: 1600, easing: "ease-out"};
   running.set(element, element.animate(frames, timing));
 }

@@ -21,13 +21,13 @@ export class Frame {
     this.panel = new Panel(this.attention, explain);
     this.views = names.map((name, number) => new View(name, this.attention, number, names.length === 1));
     this.title = make("h1", {});
-    this.subtitle = make("p", { class: "subtitle" });
-    this.summary = make("p", { class: "summary" });
-    this.state = make("p", { class: "state", role: "status", hidden: true });
-    this.problem = make("p", { class: "problem", role: "alert", hidden: true });
+    this.subtitle = make("p", {class: "subtitle"});
+    this.summary = make("p", {class: "summary"});
+    this.state = make("p", {class: "state", role: "status", hidden: true});
+    this.problem = make("p", {class: "problem", role: "alert", hidden: true});
     this.use = useSwitch();
-    this.help = helpDialog();
-    this.spoken = make("div", { class: "spoken", role: "log", "aria-live": "polite", "aria-label": "Changes" });
+    this.help = helpDialog(timeline !== null);
+    this.spoken = make("div", {class: "spoken", role: "log", "aria-live": "polite", "aria-label": "Changes"});
     this.waiting = [];
     this.build(names.length);
     this.attention.listeners.push((target) => this.show(target));
@@ -37,19 +37,36 @@ export class Frame {
   }
 
   build(count) {
-    const help = make("button", { type: "button", class: "icon", "aria-label": "Keys", title: "Keys (?)", onclick: () => this.help.showModal() }, "?");
+    const help = make(
+      "button",
+      {
+        type: "button",
+        class: "icon",
+        "aria-label": "Keys",
+        title: "Keys (?)",
+        onclick: () => this.help.showModal(),
+      },
+      "?",
+    );
     const header = make(
       "header",
-      { class: "top" },
-      make("div", { class: "names" }, this.title, this.subtitle),
-      make("div", { class: "controls" }, this.state, this.use, schemeSwitch(), help),
+      {class: "top"},
+      make("div", {class: "names"}, this.title, this.subtitle),
+      make("div", {class: "controls"}, this.state, this.use, schemeSwitch(), help),
     );
-    this.lists = make("div", { class: "lists" });
-    const side = make("aside", { class: "side", "aria-label": "Who, why, and the pods" }, this.panel.element, this.lists);
-    this.maps = make("div", { class: "maps" });
-    this.main = make("main", { id: "main" }, this.maps);
+    this.lists = make("div", {class: "lists"});
+    const side = make(
+      "aside",
+      {class: "side", "aria-label": "Who, why, and the pods"},
+      this.panel.element,
+      this.lists,
+    );
+    this.maps = make("div", {class: "maps"});
+    this.main = make("main", {id: "main"}, this.maps);
     for (const view of this.views) {
-      this.maps.append(count === 1 ? view.element : make("div", { class: "column" }, view.element, view.pods.element));
+      this.maps.append(
+        count === 1 ? view.element : make("div", {class: "column"}, view.element, view.pods.element),
+      );
     }
     if (count === 1) this.lists.append(this.views[0].pods.element);
     document.body.classList.add(count === 1 ? "single" : "several");
@@ -59,8 +76,16 @@ export class Frame {
       ...(this.timeline ? [this.timeline.element] : []),
       this.main,
       side,
-      make("p", { id: "keys-of-maps", hidden: true }, "Arrow keys walk over the CPUs, Enter pins one, Escape releases it."),
-      make("p", { id: "keys-of-time", hidden: true }, "Arrow keys go to what happened before or next, End to now."),
+      make(
+        "p",
+        {id: "keys-of-maps", hidden: true},
+        "Arrow keys walk over the CPUs, Enter pins one, Escape releases it.",
+      ),
+      make(
+        "p",
+        {id: "keys-of-time", hidden: true},
+        "Arrow keys go to what happened before or next, End to now.",
+      ),
       this.spoken,
       this.help,
     );
@@ -80,12 +105,13 @@ export class Frame {
     const view = this.views[target?.scene ?? 0];
     if (!view?.index) return;
     this.panel.draw(target, view.index);
-    if (this.attention.pinned?.pod && this.attention.pinned.cpu !== undefined && this.views.length === 1) view.pods.reveal(target.pod);
+    if (this.attention.pinned?.pod && this.attention.pinned.cpu !== undefined && this.views.length === 1)
+      view.pods.reveal(target.pod);
   }
 
   /** What is pointed at may be another's by now. */
   refresh() {
-    const { pinned } = this.attention;
+    const {pinned} = this.attention;
     const view = this.views[pinned?.scene ?? 0];
     if (pinned?.cpu !== undefined) this.attention.pinned = view.map.target(pinned.cpu);
     this.attention.tell(true);
@@ -106,19 +132,27 @@ export class Frame {
   speak(words) {
     this.waiting.push(...words);
     if (this.timer || !this.waiting.length) return;
-    this.timer = setTimeout(() => {
-      this.timer = 0;
-      const told = this.waiting.splice(0);
-      const text = told.length > 4 ? `${told.slice(0, 4).join("; ")}; and ${told.length - 4} more changes` : told.join("; ");
-      this.spoken.replaceChildren(make("p", {}, text));
-    }, this.spoken.childElementCount ? QUIET : 300);
+    this.timer = setTimeout(
+      () => {
+        this.timer = 0;
+        const told = this.waiting.splice(0);
+        const text =
+          told.length > 4
+            ? `${told.slice(0, 4).join("; ")}; and ${told.length - 4} more changes`
+            : told.join("; ");
+        this.spoken.replaceChildren(make("p", {}, text));
+      },
+      this.spoken.childElementCount ? QUIET : 300,
+    );
   }
 
   pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || this.help.open) return;
     const typing = event.target.matches?.("input[type=search], select");
     if (event.key === "Escape") {
-      const filter = this.views.map((view) => view.pods.filter).find((one) => one === event.target || one.value);
+      const filter = this.views
+        .map((view) => view.pods.filter)
+        .find((one) => one === event.target || one.value);
       if (event.target.matches?.("input[type=search]") && !event.target.value) event.target.blur();
       else if (this.attention.release()) return;
       else if (filter?.value) {

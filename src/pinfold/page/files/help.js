@@ -1,28 +1,42 @@
 /** The keys of the page. */
 import {make} from "./dom.js";
-import {key} from "./panel.js";
+import {keycap} from "./panel.js";
 
 const KEYS = [
   [["←", "→", "↑", "↓"], "walk over the CPUs of a map"],
   [["Home", "End"], "the first, and the last one"],
   [["Enter"], "pin what is pointed at: who has it, and why, stays in sight"],
-  [["Esc"], "release it, empty the filter, or go back to now"],
+  [["Esc"], "release it, or empty the filter"],
   [["/"], "filter the pods: a name, a namespace, a CPU such as 17, numa:0, socket:1"],
+  [["?"], "these keys"],
+];
+const KEYS_OF_TIME = [
   [["[", "]"], "what happened before, and what happened next"],
   [["n"], "back to now"],
   [["u"], "show or hide how busy CPUs are"],
-  [["?"], "these keys"],
 ];
+const OF_MARKS = "An outline marks what a comparison is about.";
+const OF_USE = "Bars in the cells show how busy each CPU was in the last second.";
 
-/** @returns {HTMLDialogElement} */
-export function helpDialog() {
-  const close = make("button", { type: "button", class: "close", "aria-label": "Close" }, "×");
+/**
+ * @param {boolean} live whether there is a past, and the use of CPUs
+ * @returns {HTMLDialogElement}
+ */
+export function helpDialog(live) {
+  const close = make("button", {type: "button", class: "close", "aria-label": "Close"}, "×");
   const dialog = make(
     "dialog",
-    { class: "help", "aria-label": "Keys" },
+    {class: "help", "aria-label": "Keys"},
     make("h2", {}, "Keys"),
-    make("dl", {}, ...KEYS.flatMap(([keys, words]) => [make("dt", {}, ...keys.map(key)), make("dd", {}, words)])),
-    make("p", { class: "hint" }, "Bars in the cells show how busy each CPU was in the last second. An outline marks what a comparison is about."),
+    make(
+      "dl",
+      {},
+      ...[...KEYS, ...(live ? KEYS_OF_TIME : [])].flatMap(([keys, words]) => [
+        make("dt", {}, ...keys.map(keycap)),
+        make("dd", {}, words),
+      ]),
+    ),
+    make("p", {class: "hint"}, live ? OF_USE : OF_MARKS),
     close,
   );
   close.addEventListener("click", () => dialog.close());

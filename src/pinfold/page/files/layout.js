@@ -12,7 +12,7 @@ const STRETCH = 2.1; // cells may be that much wider than high, to fill their bo
  * @param {number} cell
  * @param {number} rem pixels
  */
-export function lengthsOf(cell, rem) {
+function lengthsOf(cell, rem) {
   const tight = cell < 2.1 * rem;
   return {
     cell,
@@ -43,10 +43,14 @@ export function layOut(root, width, height, rem) {
   for (let cell = largest; cell >= SMALLEST; cell -= 1) {
     const columns = new Map();
     const lengths = lengthsOf(cell, rem);
-    const needed = heightOf(root, width, { lengths, threads, columns }, 0);
-    // Cells that are larger are worth something, and so is it to see all at once.
-    const score = cell / largest - needed / height - (needed > height ? 4 * (needed / height - 1) : 0);
-    if (!best || score > best.score) best = { score, lengths, columns, height: needed };
+    const needed = heightOf(root, width, {lengths, threads, columns}, 0);
+    // Cells that are larger are worth something, less so once they can be read
+    // with ease; to see all at once is worth more.
+    const legible = 2.4 * rem;
+    const worth = Math.min(cell, legible) / legible + (0.2 * Math.max(0, cell - legible)) / legible;
+    const over = Math.max(0, needed / height - 1);
+    const score = worth - 0.35 * Math.min(1, needed / height) - 4 * over;
+    if (!best || score > best.score) best = {score, lengths, columns, height: needed};
   }
   return best;
 }
@@ -62,8 +66,10 @@ function coreWidth(lengths) {
 
 function least(box, lengths, depth) {
   const inside = (box.boxes ?? []).map((one) => least(one, lengths, below(box, depth)));
-  const cores = box.cores?.length ? Math.min(4, box.cores.length) * (coreWidth(lengths) + lengths.coreGap) : 0;
-  const { pad, title } = frameOf(box, lengths, depth);
+  const cores = box.cores?.length
+    ? Math.min(4, box.cores.length) * (coreWidth(lengths) + lengths.coreGap)
+    : 0;
+  const {pad, title} = frameOf(box, lengths, depth);
   return Math.max(cores, ...inside, 4 * title) + 2 * pad;
 }
 
@@ -78,14 +84,14 @@ export function below(box, depth) {
 }
 
 function frameOf(box, lengths, depth) {
-  if (!box.title) return { pad: 0, title: 0 };
-  return isLean(box, depth) ? { pad: 0, title: lengths.lean } : { pad: lengths.pad + 1, title: lengths.title };
+  if (!box.title) return {pad: 0, title: 0};
+  return isLean(box, depth) ? {pad: 0, title: lengths.lean} : {pad: lengths.pad + 1, title: lengths.title};
 }
 
 /** The height of a box in a width; notes how many columns it has. */
 function heightOf(box, width, room, depth) {
-  const { lengths, threads, columns } = room;
-  const { pad, title } = frameOf(box, lengths, depth);
+  const {lengths, threads, columns} = room;
+  const {pad, title} = frameOf(box, lengths, depth);
   const inner = width - 2 * pad;
   let height = title + (box.devices ?? []).length * lengths.line + 2 * pad;
   if (box.cores?.length) {
@@ -93,7 +99,7 @@ function heightOf(box, width, room, depth) {
     const fit = Math.max(1, Math.floor((inner + lengths.coreGap) / (coreWidth(lengths) + lengths.coreGap)));
     const across = tidy(count, fit);
     const each = Math.min((inner + lengths.coreGap) / across - lengths.coreGap, lengths.cell * STRETCH);
-    columns.set(box, { across, each });
+    columns.set(box, {across, each});
     const core = threads * lengths.cell + (threads - 1) * lengths.between + 2 * lengths.corePad;
     height += Math.ceil(count / across) * (core + lengths.coreGap) - lengths.coreGap;
   }
@@ -102,21 +108,21 @@ function heightOf(box, width, room, depth) {
 }
 
 function heightOfBoxes(box, inner, room, depth) {
-  const { lengths } = room;
+  const {lengths} = room;
   const needed = Math.max(...box.boxes.map((one) => least(one, lengths, depth)));
   let found = null;
   for (let across = 1; across <= box.boxes.length; across++) {
     const each = (inner - (across - 1) * lengths.gap) / across;
     if (across > 1 && (each < needed || across !== tidy(box.boxes.length, across))) continue;
     const columns = new Map();
-    const heights = box.boxes.map((one) => heightOf(one, each, { ...room, columns }, depth));
+    const heights = box.boxes.map((one) => heightOf(one, each, {...room, columns}, depth));
     let height = -lengths.gap;
     for (let at = 0; at < heights.length; at += across) {
       height += Math.max(...heights.slice(at, at + across)) + lengths.gap;
     }
-    if (!found || height < found.height - 1) found = { height, across, each, columns };
+    if (!found || height < found.height - 1) found = {height, across, each, columns};
   }
-  room.columns.set(box, { across: found.across, each: found.each });
+  room.columns.set(box, {across: found.across, each: found.each});
   for (const [one, told] of found.columns) room.columns.set(one, told);
   return found.height;
 }

@@ -14,7 +14,7 @@ export function listen(hear, tell) {
       return;
     }
     // A browser gives up where the answer is no stream: after a restart, or without a cookie.
-    fetch("/v1/scene", { headers: { accept: "application/json" } })
+    fetch("/v1/scene", {headers: {accept: "application/json"}})
       .then((answer) => tell(answer.status === 401 ? "refused" : "reconnecting"))
       .catch(() => tell("reconnecting"))
       .finally(() => setTimeout(() => listen(hear, tell), 3000));
@@ -31,7 +31,7 @@ export function listen(hear, tell) {
  * @throws {Error} with the words of the answer
  */
 export async function ask(path) {
-  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  const answer = await fetch(path, {headers: {accept: "application/json"}});
   const told = await answer.json().catch(() => null);
   if (!answer.ok) throw new Error(told?.error?.message ?? `${answer.status} ${answer.statusText}`);
   return told;
@@ -45,7 +45,14 @@ export function explainer() {
   /** @type {Map<string, Promise<string[]>>} */
   const known = new Map();
   return (pod) => {
-    const key = JSON.stringify([pod.namespace, pod.name, pod.uid, pod.word, pod.reason ?? "", pod.containers?.map((one) => one.exclusive && one.cpus)]);
+    const key = JSON.stringify([
+      pod.namespace,
+      pod.name,
+      pod.uid,
+      pod.word,
+      pod.reason ?? "",
+      pod.containers?.map((one) => one.exclusive && one.cpus),
+    ]);
     if (!known.has(key)) {
       const path = `/v1/explain/${encodeURIComponent(pod.namespace)}/${encodeURIComponent(pod.name)}`;
       const lines = ask(path).then((told) => told.lines);

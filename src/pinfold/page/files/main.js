@@ -7,7 +7,11 @@ import {clock, Timeline} from "./timeline.js";
 
 /** Shows a ScenePage that is in the page itself. */
 function showPage(page) {
-  const frame = new Frame(page.scenes.map((scene) => scene.title), async () => null, null);
+  const frame = new Frame(
+    page.scenes.map((scene) => scene.title),
+    async () => null,
+    null,
+  );
   const [only] = page.scenes;
   const alone = page.scenes.length === 1;
   frame.name(page.title, alone ? only.subtitle : "");
@@ -16,11 +20,22 @@ function showPage(page) {
   page.scenes.forEach((scene, at) => frame.views[at].draw(scene, false));
   const changes = page.changes ?? [];
   if (page.changes) {
-    const told = changes.length ? make("ul", {}, ...changes.map((one) => make("li", {}, one))) : make("p", {}, "Nothing differs.");
-    frame.main.prepend(make("section", { class: "changes", "aria-label": "What differs" }, make("h2", {}, "What differs"), told));
+    const told = changes.length
+      ? make("ul", {}, ...changes.map((one) => make("li", {}, one)))
+      : make("p", {}, "Nothing differs.");
+    frame.main.prepend(
+      make("section", {class: "changes", "aria-label": "What differs"}, make("h2", {}, "What differs"), told),
+    );
   }
   for (const [heading, text] of Object.entries(page.details ?? {})) {
-    frame.main.append(make("details", { class: "detail" }, make("summary", {}, heading), make("pre", { tabindex: 0, "aria-label": heading }, text)));
+    frame.main.append(
+      make(
+        "details",
+        {class: "detail"},
+        make("summary", {}, heading),
+        make("pre", {tabindex: 0, "aria-label": heading}, text),
+      ),
+    );
   }
   frame.refresh();
 }
@@ -63,19 +78,19 @@ class Live {
     const started = performance.now();
     const event = JSON.parse(text);
     this.away = "";
-    const { scene } = event;
+    const {scene} = event;
     if (!scene) return;
     this.root = scene.root ?? this.root;
-    this.newest = { ...scene, root: this.root };
+    this.newest = {...scene, root: this.root};
     if (this.at === null) this.draw(this.newest, event.kind === "changed");
     this.state();
-    performance.measure("pinfold-event", { start: started, detail: event.kind });
+    performance.measure("pinfold-event", {start: started, detail: event.kind});
     clearTimeout(this.later);
     this.later = setTimeout(() => this.history(100), 400);
   }
 
   draw(scene, flash) {
-    const { frame } = this;
+    const {frame} = this;
     const [view] = frame.views;
     const before = view.index;
     frame.name(scene.title, scene.subtitle);
@@ -86,18 +101,21 @@ class Live {
 
   observe(text) {
     const started = performance.now();
-    const { observed } = JSON.parse(text);
+    const {observed} = JSON.parse(text);
     this.away = "";
     this.frame.panel.observe(observed);
     this.idle = observed.idle;
     if (this.at === null) this.frame.views[0].map.use(observed.idle);
     this.state();
-    performance.measure("pinfold-event", { start: started, detail: "observed" });
+    performance.measure("pinfold-event", {start: started, detail: "observed"});
   }
 
   state() {
-    const { frame } = this;
-    const problem = { refused: "This page is not let in any more: open the address that pinfold serve tells." }[this.connection] ?? this.away;
+    const {frame} = this;
+    const problem =
+      {refused: "This page is not let in any more: open the address that pinfold serve tells."}[
+        this.connection
+      ] ?? this.away;
     frame.problem.hidden = !problem;
     if (frame.problem.textContent !== problem) frame.problem.textContent = problem;
     document.body.classList.toggle("past", this.at !== null);
@@ -115,7 +133,7 @@ class Live {
     this.at = at;
     this.state();
     const asked = ++this.asked;
-    const { map } = this.frame.views[0];
+    const {map} = this.frame.views[0];
     if (at === null) {
       if (this.newest) this.draw(this.newest, false);
       map.use(this.idle ?? null);
@@ -126,7 +144,7 @@ class Live {
       if (asked !== this.asked) return;
       if (this.scenes.size > 100) this.scenes.clear();
       this.scenes.set(at, scene);
-      this.draw({ root: this.root, ...scene }, false);
+      this.draw({root: this.root, ...scene}, false);
       map.use(null);
       this.state();
     } catch (error) {
@@ -138,7 +156,7 @@ class Live {
   /** Reads what has happened; what is missing between is read, too. */
   async history(limit) {
     try {
-      const { entries } = await ask(`/v1/history?limit=${limit}`);
+      const {entries} = await ask(`/v1/history?limit=${limit}`);
       const known = this.timeline.entries.at(-1)?.number ?? Infinity;
       const gap = limit < 1000 && entries.length === limit && entries.at(-1).number > known + 1;
       if (gap) await this.history(1000);

@@ -20,7 +20,7 @@ export class NodeMap {
       "aria-label": `CPUs of ${name}`,
       "aria-describedby": "keys-of-maps",
     });
-    /** @type {Map<number, {cell: HTMLElement, owner: HTMLElement, use: HTMLElement|null, looks: string, used: number}>} */
+    /** By CPU: its elements, and what they show. */
     this.cells = new Map();
     /** @type {HTMLElement[]} */
     this.order = [];
@@ -48,7 +48,7 @@ export class NodeMap {
     this.element.addEventListener("click", (event) => {
       const cell = event.target.closest(".cell");
       if (!cell) return;
-      cell.focus({ preventScroll: true });
+      cell.focus({preventScroll: true});
       this.attention.pin(this.target(Number(cell.dataset.cpu)));
     });
     this.element.addEventListener("keydown", (event) => {
@@ -105,14 +105,14 @@ export class NodeMap {
   looks(cpu) {
     const cell = this.index.cells.get(cpu);
     const label = this.index.label(cpu);
-    if (!cell) return { told: label, classes: "cell", mark: "", label };
+    if (!cell) return {told: label, classes: "cell", mark: "", label};
     const paint = paintClass((cell.owner ?? cell.state).paint);
     let classes = `cell ${paint}`;
     if (cell.lent) classes += " lent";
     if (cell.owner?.mixed) classes += " mixed";
     if (cell.marked) classes += " marked";
     const letters = (cell.owner ?? cell.state).paint.mark.trim() + (cell.lent ? "~" : "");
-    return { told: `${classes} ${letters} ${label}`, classes, mark: letters, label };
+    return {told: `${classes} ${letters} ${label}`, classes, mark: letters, label};
   }
 
   build() {
@@ -136,8 +136,12 @@ export class NodeMap {
   box(box, depth) {
     const titled = Boolean(box.title);
     const inside = box.cores?.length
-      ? make("div", { class: "cores", role: "none" }, ...box.cores.map((core) => this.core(core)))
-      : make("div", { class: "boxes", role: "none" }, ...(box.boxes ?? []).map((one) => this.box(one, below(box, depth))));
+      ? make("div", {class: "cores", role: "none"}, ...box.cores.map((core) => this.core(core)))
+      : make(
+          "div",
+          {class: "boxes", role: "none"},
+          ...(box.boxes ?? []).map((one) => this.box(one, below(box, depth))),
+        );
     this.insides.set(box, inside);
     return make(
       "div",
@@ -146,27 +150,27 @@ export class NodeMap {
         role: titled ? "group" : "none",
         "aria-label": titled ? box.title : null,
       },
-      titled ? make("div", { class: "title", "aria-hidden": "true", title: box.title }, box.title) : null,
+      titled ? make("div", {class: "title", "aria-hidden": "true", title: box.title}, box.title) : null,
       inside,
-      ...(box.devices ?? []).map((one) => make("div", { class: "device", "aria-hidden": "true" }, one)),
+      ...(box.devices ?? []).map((one) => make("div", {class: "device", "aria-hidden": "true"}, one)),
     );
   }
 
   core(core) {
-    return make("div", { class: "core", role: "none" }, ...core.cpus.map((cpu) => this.cell(cpu)));
+    return make("div", {class: "core", role: "none"}, ...core.cpus.map((cpu) => this.cell(cpu)));
   }
 
   cell(cpu) {
-    const owner = make("span", { class: "mark" });
-    const use = make("span", { class: "use", hidden: true });
+    const owner = make("span", {class: "mark"});
+    const use = make("span", {class: "use", hidden: true});
     const cell = make(
       "div",
-      { class: "cell", role: "option", tabindex: -1, "aria-selected": "false", "data-cpu": cpu },
-      make("span", { class: "cpu" }, String(cpu)),
+      {class: "cell", role: "option", tabindex: -1, "aria-selected": "false", "data-cpu": cpu},
+      make("span", {class: "cpu"}, String(cpu)),
       owner,
       use,
     );
-    this.cells.set(cpu, { cell, owner, use, looks: "", used: -1 });
+    this.cells.set(cpu, {cell, owner, use, looks: "", used: -1});
     this.order.push(cell);
     return cell;
   }
@@ -174,25 +178,26 @@ export class NodeMap {
   /** How much room there is for the map: pixels. */
   room() {
     const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
-    return { width: this.element.clientWidth, rem };
+    return {width: this.element.clientWidth, rem};
   }
 
   /** Gives cells the size that fits best into what there is. */
-  fit({ width, rem } = this.room()) {
+  fit({width, rem} = this.room()) {
     if (!this.index || width <= 0) return;
     // On a telephone one scrolls anyway, and cells are touched.
-    const height = width < 40 * rem ? 2.5 * window.innerHeight : Math.max(16 * rem, window.innerHeight - 16 * rem);
+    const height =
+      width < 40 * rem ? 2.5 * window.innerHeight : Math.max(16 * rem, window.innerHeight - 16 * rem);
     const size = `${Math.round(width)} ${Math.round(height)} ${rem}`;
     if (size === this.size) return;
     this.size = size;
-    const { lengths, columns } = layOut(this.index.root, width, height, rem);
+    const {lengths, columns} = layOut(this.index.root, width, height, rem);
     for (const [name, value] of Object.entries(lengths)) {
       this.element.style.setProperty(`--${name.toLowerCase()}`, `${value}px`);
     }
     // What moves by itself is a layer of its own to a browser: not hundreds of them.
     this.element.classList.toggle("few", this.order.length <= 128);
     this.element.classList.toggle("small", lengths.cell < 2.1 * rem);
-    for (const [box, { across, each }] of columns) {
+    for (const [box, {across, each}] of columns) {
       const inside = this.insides.get(box);
       inside.style.setProperty("--across", across);
       if (!box.cores?.length) continue;
@@ -223,7 +228,7 @@ export class NodeMap {
   light(cpus) {
     this.lit = cpus;
     this.element.classList.toggle("lit", cpus !== null);
-    for (const [cpu, { cell }] of this.cells) {
+    for (const [cpu, {cell}] of this.cells) {
       const on = cpus?.has(cpu) ?? false;
       if (cell.classList.contains("on") !== on) cell.classList.toggle("on", on);
     }
@@ -231,6 +236,6 @@ export class NodeMap {
 
   /** Tells which CPU is pinned. */
   select(cpu) {
-    for (const [one, { cell }] of this.cells) mark(cell, "aria-selected", String(one === cpu));
+    for (const [one, {cell}] of this.cells) mark(cell, "aria-selected", String(one === cpu));
   }
 }

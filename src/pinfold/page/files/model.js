@@ -1,11 +1,11 @@
 /** A scene, looked up by CPU, by owner and by pod. */
-import {parseCPUs, formatCPUs} from "./cpusets.js";
+import {parseCPUs} from "./cpusets.js";
 
 /**
  * Where each CPU is.
  * @param {object} root a SceneBox
- * @returns {Map<number, {core: number, path: string[], where: string}>} the titles of the boxes around it, the outermost
- *   first, and the same in words
+ * @returns {Map<number, {core: number, path: string[], where: string}>} its core, the titles of the boxes around it
+ *   with the outermost first, and both in words
  */
 export function placesOf(root) {
   const places = new Map();
@@ -14,7 +14,7 @@ export function placesOf(root) {
     const around = inside.map(shortTitle).reverse().join(", ");
     for (const core of box.cores ?? []) {
       const where = [`core ${core.id}`, around].filter(Boolean).join(", ");
-      for (const cpu of core.cpus) places.set(cpu, { core: core.id, path: inside, where });
+      for (const cpu of core.cpus) places.set(cpu, {core: core.id, path: inside, where});
     }
     for (const one of box.boxes ?? []) walk(one, inside);
   };
@@ -50,7 +50,7 @@ export class SceneIndex {
     for (const state of scene.states) {
       this.states.set(state.state, state);
       for (const cpu of parseCPUs(state.cpus)) {
-        this.cells.set(cpu, { owner: null, state, lent: false, marked: marked.has(cpu) });
+        this.cells.set(cpu, {owner: null, state, lent: false, marked: marked.has(cpu)});
       }
     }
     for (const owner of scene.owners) {
@@ -58,7 +58,7 @@ export class SceneIndex {
       this.ownersOfPod.set(owner.pod, [...(this.ownersOfPod.get(owner.pod) ?? []), owner]);
       const lent = new Set(parseCPUs(owner.lent ?? ""));
       for (const cpu of parseCPUs(owner.cpus)) {
-        this.cells.set(cpu, { owner, state: null, lent: lent.has(cpu), marked: marked.has(cpu) });
+        this.cells.set(cpu, {owner, state: null, lent: lent.has(cpu), marked: marked.has(cpu)});
       }
     }
     for (const pod of scene.pods) this.pods.set(podKey(pod), pod);
@@ -132,9 +132,4 @@ function namesOf(pods) {
 function shortTitle(title) {
   const parts = title.split(" · ").filter((part) => !/^[\d.]+ ?[KMGTP]?i?B$/.test(part));
   return parts.reverse().join(", ");
-}
-
-/** The CPUs of an array of containers' lists, as a list. */
-export function joinedCPUs(lists) {
-  return formatCPUs(new Set(lists.flatMap(parseCPUs)));
 }

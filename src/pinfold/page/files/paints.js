@@ -71,5 +71,5 @@ function scheme(light, dark = light) {
  * @param {string} [letters] in place of the paint's mark
  */
 export function swatch(paint, letters = paint.mark) {
-  return make("span", { class: `swatch ${paintClass(paint)}`, "aria-hidden": "true" }, letters.trim());
+  return make("span", {class: `swatch ${paintClass(paint)}`, "aria-hidden": "true"}, letters.trim());
 }

@@ -18,13 +18,19 @@ export class Panel {
     this.waiting = 0;
     this.usage = new Map();
     this.idle = null;
-    this.body = make("div", { class: "panel-body" });
+    this.body = make("div", {class: "panel-body"});
     this.close = make(
       "button",
-      { type: "button", class: "close", "aria-label": "Release what is pinned", title: "Release (Escape)", onclick: () => attention.release() },
+      {
+        type: "button",
+        class: "close",
+        "aria-label": "Release what is pinned",
+        title: "Release (Escape)",
+        onclick: () => attention.release(),
+      },
       "×",
     );
-    this.element = make("section", { class: "panel", "aria-label": "Who and why" }, this.body, this.close);
+    this.element = make("section", {class: "panel", "aria-label": "Who and why"}, this.body, this.close);
   }
 
   /**
@@ -41,7 +47,7 @@ export class Panel {
     this.body.replaceChildren(...parts);
     const pod = target?.pod && index.pods.get(target.pod);
     if (!pod) return;
-    const why = make("div", { class: "why" });
+    const why = make("div", {class: "why"});
     this.body.append(why);
     const told = Array.isArray(pod.why) ? pod.why : null;
     if (told) this.reasons(why, told);
@@ -53,20 +59,33 @@ export class Panel {
       const lines = await this.explain(pod);
       if (why.isConnected && lines?.length) this.reasons(why, lines);
     } catch (error) {
-      if (why.isConnected) why.replaceChildren(make("p", { class: "extra" }, `Why is not to be had now: ${error.message}`));
+      if (why.isConnected)
+        why.replaceChildren(make("p", {class: "extra"}, `Why is not to be had now: ${error.message}`));
     }
   }
 
   reasons(why, lines) {
-    why.replaceChildren(make("h3", {}, "Why"), make("pre", { tabindex: 0, "aria-label": "Why" }, lines.join("\n").trim()));
+    why.replaceChildren(
+      make("h3", {}, "Why"),
+      make("pre", {tabindex: 0, "aria-label": "Why"}, lines.join("\n").trim()),
+    );
   }
 
   nothing(index) {
     const facts = index?.scene.facts ?? [];
     return [
-      make("p", { class: "hint" }, "Point at a CPU or a pod to see who has what, and why."),
-      make("p", { class: "hint keys" }, key("↵"), " or a click pins it, ", key("Esc"), " releases, ", key("?"), " tells all keys"),
-      facts.length ? make("dl", { class: "sets" }, ...facts.map(factOf)) : null,
+      make("p", {class: "hint"}, "Point at a CPU or a pod to see who has what, and why."),
+      make(
+        "p",
+        {class: "hint keys"},
+        keycap("↵"),
+        " or a click pins it, ",
+        keycap("Esc"),
+        " releases, ",
+        keycap("?"),
+        " tells all keys",
+      ),
+      facts.length ? make("dl", {class: "sets"}, ...facts.map(factOf)) : null,
     ].filter(Boolean);
   }
 
@@ -75,8 +94,9 @@ export class Panel {
     if (target.cpu !== undefined && index.cells.has(target.cpu)) parts.push(...this.cpu(target.cpu, index));
     else if (target.state) parts.push(...stateParts(target.state, index));
     const pod = target.pod ? index.pods.get(target.pod) : null;
-    if (pod) parts.push(...this.pod(pod, index, target));
-    else if (target.pod && !parts.length) parts.push(make("p", { class: "hint" }, `${target.pod} is not here any more.`));
+    if (pod) parts.push(...this.pod(pod, target));
+    else if (target.pod && !parts.length)
+      parts.push(make("p", {class: "hint"}, `${target.pod} is not here any more.`));
     return parts;
   }
 
@@ -86,35 +106,61 @@ export class Panel {
     const idle = this.idle?.[cpu];
     const paint = swatch((cell.owner ?? cell.state).paint);
     const head = make("h2", {}, paint, `CPU ${cpu}`);
-    if (idle !== undefined) head.append(make("span", { class: "busy" }, `${Math.round((1 - idle) * 100)} % busy`));
+    if (idle !== undefined)
+      head.append(make("span", {class: "busy"}, `${Math.round((1 - idle) * 100)} % busy`));
     const where = place ? [...place.path, `core ${place.core}`].join(" · ") : "";
-    return [head, make("p", { class: "where" }, where), make("p", { class: "whose" }, cell.owner ? index.words(cpu) : capital(index.words(cpu)))];
+    return [
+      head,
+      make("p", {class: "where"}, where),
+      make("p", {class: "whose"}, cell.owner ? index.words(cpu) : capital(index.words(cpu))),
+    ];
   }
 
-  pod(pod, index, target) {
+  pod(pod, target) {
     const key = `${pod.namespace}/${pod.name}`;
     const alone = target.cpu === undefined;
     const parts = [];
-    if (alone) parts.push(make("h2", { class: "pod-title" }, make("span", { class: "namespace" }, `${pod.namespace}/`), pod.name));
-    const facts = [pod.word, pod.workload ? `of ${pod.workload}` : "", usageOf(this.usage.get(key))].filter(Boolean).join(" · ");
-    parts.push(make("p", { class: "where" }, facts));
+    if (alone)
+      parts.push(
+        make("h2", {class: "pod-title"}, make("span", {class: "namespace"}, `${pod.namespace}/`), pod.name),
+      );
+    const facts = [pod.word, pod.workload ? `of ${pod.workload}` : "", usageOf(this.usage.get(key))]
+      .filter(Boolean)
+      .join(" · ");
+    parts.push(make("p", {class: "where"}, facts));
     if (!pod.admitted || pod.reason) {
-      parts.push(make("p", { class: "reason" }, make("b", {}, pod.reason ?? "refused"), pod.message ? ` ${pod.message}` : ""));
+      parts.push(
+        make(
+          "p",
+          {class: "reason"},
+          make("b", {}, pod.reason ?? "refused"),
+          pod.message ? ` ${pod.message}` : "",
+        ),
+      );
     }
     const lines = (pod.containers ?? []).filter((one) => pod.admitted || one.cpus);
-    if (lines.length) parts.push(make("dl", { class: "facts" }, ...lines.flatMap((one) => this.container(one, key))));
-    for (const one of pod.whole ?? []) parts.push(make("p", { class: "extra" }, one));
+    if (lines.length)
+      parts.push(make("dl", {class: "facts"}, ...lines.flatMap((one) => this.container(one, key))));
+    for (const one of pod.whole ?? []) parts.push(make("p", {class: "extra"}, one));
     return parts;
   }
 
   container(one, key) {
     const count = parseCPUs(one.cpus).length;
-    const where = one.exclusive ? `${one.cpus} · ${counted(count, "CPU")} of its own` : `${one.remark || "shares"}${count ? ` · ${counted(count, "CPU")}` : ""}`;
+    const where = one.exclusive
+      ? `${one.cpus} · ${counted(count, "CPU")} of its own`
+      : `${one.remark || "shares"}${count ? ` · ${counted(count, "CPU")}` : ""}`;
     const busy = this.usage.get(key)?.get(one.name);
     const extras = [...(one.exclusive && one.remark ? [one.remark] : []), ...(one.extras ?? [])];
     return [
       make("dt", {}, one.name, one.kind ? ` ${one.kind}` : ""),
-      make("dd", {}, where, busy === undefined ? "" : ` · ${busy.toFixed(2)} used`, ...extras.map((extra) => make("span", { class: "extra" }, extra))),
+      make(
+        "dd",
+        {},
+        where,
+        busy === undefined ? "" : ` · ${busy.toFixed(2)} used`,
+        ...extras.map((extra) => make("span", {class: "extra"}, extra)),
+      ),
     ];
   }
 
@@ -131,7 +177,8 @@ export class Panel {
     }
     const busy = this.body.querySelector(".busy");
     const cpu = this.attention.target?.cpu;
-    if (busy && this.idle?.[cpu] !== undefined) busy.textContent = `${Math.round((1 - this.idle[cpu]) * 100)} % busy`;
+    if (busy && this.idle?.[cpu] !== undefined)
+      busy.textContent = `${Math.round((1 - this.idle[cpu]) * 100)} % busy`;
   }
 }
 
@@ -147,12 +194,16 @@ function stateParts(name, index) {
   const cpus = parseCPUs(state.cpus);
   const parts = [
     make("h2", {}, swatch(state.paint), capital(name)),
-    make("p", { class: "where" }, `${counted(cpus.length, "CPU")} · ${state.cpus}`),
+    make("p", {class: "where"}, `${counted(cpus.length, "CPU")} · ${state.cpus}`),
   ];
   const there = index.scene.pods.filter(
-    (pod) => pod.admitted && !pod.ended && (pod.containers ?? []).some((one) => !one.exclusive && parseCPUs(one.cpus).includes(cpus[0])),
+    (pod) =>
+      pod.admitted &&
+      !pod.ended &&
+      (pod.containers ?? []).some((one) => !one.exclusive && parseCPUs(one.cpus).includes(cpus[0])),
   );
-  if (there.length) parts.push(make("p", { class: "whose" }, `Containers of ${counted(there.length, "pod")} may run there.`));
+  if (there.length)
+    parts.push(make("p", {class: "whose"}, `Containers of ${counted(there.length, "pod")} may run there.`));
   return parts;
 }
 
@@ -161,6 +212,6 @@ function capital(text) {
 }
 
 /** A key as it is printed on one. */
-export function key(name) {
+export function keycap(name) {
   return make("kbd", {}, name);
 }

@@ -21,7 +21,7 @@ export class PodList {
     this.index = null;
     this.shown = MOST;
     this.rows = new Keyed();
-    this.count = make("span", { class: "count-of-pods" });
+    this.count = make("span", {class: "count-of-pods"});
     this.filter = make("input", {
       type: "search",
       class: "filter",
@@ -33,16 +33,16 @@ export class PodList {
     });
     this.order = make(
       "select",
-      { "aria-label": `Order of the pods of ${name}`, onchange: () => this.draw(this.index, false) },
+      {"aria-label": `Order of the pods of ${name}`, onchange: () => this.draw(this.index, false)},
       ...Object.keys(ORDERS).map((order) => make("option", {}, order)),
     );
-    this.list = make("ul", { class: "pods", "aria-label": `Pods of ${name}` });
-    this.nothing = make("p", { class: "nothing" });
-    this.more = make("button", { type: "button", class: "more", onclick: () => this.showMore() });
+    this.list = make("ul", {class: "pods", "aria-label": `Pods of ${name}`});
+    this.nothing = make("p", {class: "nothing"});
+    this.more = make("button", {type: "button", class: "more", onclick: () => this.showMore()});
     this.element = make(
       "section",
-      { class: "pod-side", "aria-label": `Pods of ${name}` },
-      make("div", { class: "pod-bar" }, make("h2", {}, "Pods"), this.count, this.filter, this.order),
+      {class: "pod-side", "aria-label": `Pods of ${name}`},
+      make("div", {class: "pod-bar"}, make("h2", {}, "Pods"), this.count, this.filter, this.order),
       this.list,
       this.nothing,
       this.more,
@@ -66,7 +66,7 @@ export class PodList {
   }
 
   target(row) {
-    return { scene: this.number, pod: row.dataset.pod };
+    return {scene: this.number, pod: row.dataset.pod};
   }
 
   showMore() {
@@ -80,10 +80,10 @@ export class PodList {
    */
   draw(index, flash) {
     this.index = index;
-    const { pods } = index.scene;
+    const {pods} = index.scene;
     const wanted = sifted(pods, this.filter.value, index);
     const rows = rowsOf(sorted(wanted, this.order.value, index));
-    const { elements, fresh } = this.rows.elements(
+    const {elements, fresh} = this.rows.elements(
       rows.slice(0, this.shown),
       (row) => row.key,
       (row) => podRow(row, index, podKey(row.pods[0])),
@@ -91,7 +91,10 @@ export class PodList {
     );
     putInOrder(this.list, elements);
     if (flash) fresh.forEach(flashOnce);
-    line(this.count, wanted.length === pods.length ? countOfPods(pods) : `${wanted.length} of ${countOfPods(pods)}`);
+    line(
+      this.count,
+      wanted.length === pods.length ? countOfPods(pods) : `${wanted.length} of ${countOfPods(pods)}`,
+    );
     line(this.nothing, wanted.length ? "" : pods.length ? "No pod is like this." : "No pod has come yet.");
     this.more.textContent = `${rows.length - elements.length} more`;
     this.more.hidden = rows.length === elements.length;
@@ -102,9 +105,15 @@ export class PodList {
   /** What of a row is drawn: its colours, and not which CPUs the shared pool has just now. */
   seen(row) {
     const owners = this.index.ownersOfPod.get(podKey(row.pods[0])) ?? [];
-    const containers = (row.pods[0].containers ?? []).map((one) => (one.exclusive || !one.remark ? one : { ...one, cpus: "" }));
+    const containers = (row.pods[0].containers ?? []).map((one) =>
+      one.exclusive || !one.remark ? one : {...one, cpus: ""},
+    );
     const [first, ...others] = row.pods;
-    return [owners.map((owner) => owner.paint), { ...first, containers, why: null }, others.map((pod) => pod.name)];
+    return [
+      owners.map((owner) => owner.paint),
+      {...first, containers, why: null},
+      others.map((pod) => pod.name),
+    ];
   }
 
   /** The CPUs of those that the filter leaves; null where there is none. */
@@ -113,7 +122,7 @@ export class PodList {
     const found = new Set();
     for (const pod of sifted(this.index.scene.pods, this.filter.value, this.index)) {
       for (const owner of this.index.ownersOfPod.get(podKey(pod)) ?? []) {
-        for (const cpu of this.index.cpusOf({ owner: owner.key })) found.add(cpu);
+        for (const cpu of this.index.cpusOf({owner: owner.key})) found.add(cpu);
       }
     }
     return found;
@@ -137,6 +146,6 @@ export class PodList {
   /** Brings the row of a pod into sight, within the list alone. */
   reveal(pod) {
     const row = [...this.list.children].find((one) => one.dataset.pod === pod);
-    row?.scrollIntoView({ block: "nearest" });
+    row?.scrollIntoView({block: "nearest"});
   }
 }

@@ -2,7 +2,7 @@
 import {make} from "./dom.js";
 
 const SCHEMES = ["auto", "light", "dark"];
-const SIGNS = { auto: "◐", light: "☀", dark: "☾" };
+const SIGNS = {auto: "◐", light: "☀", dark: "☾"};
 
 function recall(name, otherwise) {
   try {
@@ -22,7 +22,7 @@ function remember(name, value) {
 
 /** A button that goes from the system's colours to light ones, to dark ones, and back. */
 export function schemeSwitch() {
-  const button = make("button", { type: "button", class: "icon" });
+  const button = make("button", {type: "button", class: "icon"});
   let scheme = SCHEMES.find((one) => one === recall("scheme")) ?? "auto";
   const show = () => {
     document.documentElement.dataset.scheme = scheme;
@@ -41,7 +41,7 @@ export function schemeSwitch() {
 
 /** A button that shows and hides how busy CPUs are. */
 export function useSwitch() {
-  const button = make("button", { type: "button", class: "use-switch" }, "CPU use");
+  const button = make("button", {type: "button", class: "use-switch"}, "CPU use");
   const show = (on) => {
     document.documentElement.classList.toggle("no-use", !on);
     button.setAttribute("aria-pressed", String(on));

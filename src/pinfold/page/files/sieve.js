@@ -12,7 +12,9 @@ export const ORDERS = {
 };
 
 function owned(pod, index) {
-  return (index.ownersOfPod.get(podKey(pod)) ?? []).flatMap((owner) => parseCPUs(owner.cpus)).sort((a, b) => a - b);
+  return (index.ownersOfPod.get(podKey(pod)) ?? [])
+    .flatMap((owner) => parseCPUs(owner.cpus))
+    .sort((a, b) => a - b);
 }
 
 /**
@@ -36,7 +38,7 @@ function testOf(word, index) {
   }
   const box = /^(numa|socket|l3):(\d+)$/.exec(word);
   if (box) {
-    const title = { numa: "NUMA node", socket: "Socket", l3: "L3" }[box[1]] + ` ${box[2]}`;
+    const title = {numa: "NUMA node", socket: "Socket", l3: "L3"}[box[1]] + ` ${box[2]}`;
     const inside = new Set();
     for (const [cpu, place] of index.places) {
       if (place.path.some((one) => one.split(" · ").includes(title))) inside.add(cpu);
@@ -47,8 +49,19 @@ function testOf(word, index) {
 }
 
 function textOf(pod) {
-  const containers = (pod.containers ?? []).flatMap((one) => [one.name, one.remark ?? "", ...(one.extras ?? [])]);
-  const words = [podKey(pod), pod.workload ?? "", pod.word, pod.reason ?? "", pod.admitted ? "" : "refused", ...containers];
+  const containers = (pod.containers ?? []).flatMap((one) => [
+    one.name,
+    one.remark ?? "",
+    ...(one.extras ?? []),
+  ]);
+  const words = [
+    podKey(pod),
+    pod.workload ?? "",
+    pod.word,
+    pod.reason ?? "",
+    pod.admitted ? "" : "refused",
+    ...containers,
+  ];
   return words.join(" ").toLowerCase();
 }
 
@@ -63,6 +76,9 @@ export function sorted(pods, order, index) {
   const rank = (pod) => (pod.admitted ? (pod.ended ? 2 : 1) : 0);
   const places = new Map(pods.map((pod, at) => [pod, at]));
   return [...pods].sort(
-    (one, other) => rank(one) - rank(other) || (compare ? compare(one, other, index) : 0) || places.get(one) - places.get(other),
+    (one, other) =>
+      rank(one) - rank(other) ||
+      (compare ? compare(one, other, index) : 0) ||
+      places.get(one) - places.get(other),
   );
 }

@@ -20,20 +20,50 @@ export class Timeline {
     this.at = null;
     this.kept = new Keyed();
     this.rows = new Keyed();
-    this.slider = make("input", { type: "range", min: 0, max: 1, step: "any", value: 1, "aria-label": "Moment", "aria-describedby": "keys-of-time" });
-    this.ticks = make("div", { class: "ticks", "aria-hidden": "true" });
-    this.words = make("output", { class: "moment" });
-    this.span = make("select", { "aria-label": "How far back", onchange: () => this.draw() }, ...SPANS.map(([name]) => make("option", {}, name)));
-    this.back = make("button", { type: "button", class: "to-now", hidden: true, onclick: () => this.choose(null) }, "Back to now");
+    this.slider = make("input", {
+      type: "range",
+      min: 0,
+      max: 1,
+      step: "any",
+      value: 1,
+      "aria-label": "Moment",
+      "aria-describedby": "keys-of-time",
+    });
+    this.ticks = make("div", {class: "ticks", "aria-hidden": "true"});
+    this.words = make("output", {class: "moment"});
+    this.span = make(
+      "select",
+      {"aria-label": "How far back", onchange: () => this.draw()},
+      ...SPANS.map(([name]) => make("option", {}, name)),
+    );
+    this.back = make(
+      "button",
+      {type: "button", class: "to-now", hidden: true, onclick: () => this.choose(null)},
+      "Back to now",
+    );
     this.earlier = this.step("The event before", "‹", -1);
     this.later = this.step("The event after", "›", 1);
-    this.list = make("ol", { class: "entries", "aria-label": "What happened, the newest first" });
+    this.list = make("ol", {class: "entries", "aria-label": "What happened, the newest first"});
     this.list.hidden = true;
-    this.toggle = make("button", { type: "button", class: "history", "aria-expanded": "false", onclick: () => this.unfold() }, "What happened");
+    this.toggle = make(
+      "button",
+      {type: "button", class: "history", "aria-expanded": "false", onclick: () => this.unfold()},
+      "What happened",
+    );
     this.element = make(
       "section",
-      { class: "timeline", "aria-label": "Time", hidden: true },
-      make("div", { class: "time-bar" }, this.earlier, make("div", { class: "track" }, this.ticks, this.slider), this.later, this.words, this.back, this.span, this.toggle),
+      {class: "timeline", "aria-label": "Time", hidden: true},
+      make(
+        "div",
+        {class: "time-bar"},
+        this.earlier,
+        make("div", {class: "track"}, this.ticks, this.slider),
+        this.later,
+        this.words,
+        this.back,
+        this.span,
+        this.toggle,
+      ),
       this.list,
     );
     this.chosen = false;
@@ -43,7 +73,11 @@ export class Timeline {
   }
 
   step(label, sign, by) {
-    return make("button", { type: "button", class: "step", "aria-label": label, title: label, onclick: () => this.move(by) }, sign);
+    return make(
+      "button",
+      {type: "button", class: "step", "aria-label": label, title: label, onclick: () => this.move(by)},
+      sign,
+    );
   }
 
   listen() {
@@ -52,7 +86,9 @@ export class Timeline {
       this.choose(share > 1 - NEAR / 2 ? null : this.nearTick(share));
     });
     this.slider.addEventListener("keydown", (event) => {
-      const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 }[event.key];
+      const by = {ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10}[
+        event.key
+      ];
       if (by) this.move(by);
       else if (event.key === "Home" && this.entries.length) this.choose(this.entries[0].at);
       else if (event.key === "End") this.choose(null);
@@ -85,7 +121,9 @@ export class Timeline {
   fitting() {
     const now = Date.now() / 1000;
     const enough = Math.min(this.entries.length, 25);
-    return SPANS.findIndex(([, seconds]) => this.entries.filter((one) => one.at >= now - seconds).length >= enough);
+    return SPANS.findIndex(
+      ([, seconds]) => this.entries.filter((one) => one.at >= now - seconds).length >= enough,
+    );
   }
 
   get limits() {
@@ -99,7 +137,9 @@ export class Timeline {
     const [first, last] = this.limits;
     const at = first + share * (last - first);
     const near = this.entries.filter((one) => Math.abs(one.at - at) < NEAR * (last - first));
-    return near.length ? near.reduce((one, other) => (Math.abs(other.at - at) < Math.abs(one.at - at) ? other : one)).at : at;
+    return near.length
+      ? near.reduce((one, other) => (Math.abs(other.at - at) < Math.abs(one.at - at) ? other : one)).at
+      : at;
   }
 
   /** Goes some entries on, or back. */
@@ -132,15 +172,24 @@ export class Timeline {
     const seen = new Map();
     for (const one of this.entries) {
       const place = Math.round(((one.at - first) / (last - first)) * 400) / 400;
-      if (place >= 0 && place <= 1) seen.set(place, one.kind === "rejected" || seen.get(place) === "rejected" ? "rejected" : one.kind);
+      if (place >= 0 && place <= 1)
+        seen.set(place, one.kind === "rejected" || seen.get(place) === "rejected" ? "rejected" : one.kind);
     }
-    const ticks = [...seen].map(([place, kind]) => ({ place, bad: kind === "rejected" }));
-    putInOrder(this.ticks, this.kept.elements(ticks, (one) => String(one.place), (one) => {
-      const tick = make("span", { class: one.bad ? "tick bad" : "tick" });
-      tick.style.left = `${one.place * 100}%`;
-      return tick;
-    }).elements);
-    for (const row of this.list.children) row.classList.toggle("here", Number(row.firstElementChild.dataset.at) === this.at);
+    const ticks = [...seen].map(([place, kind]) => ({place, bad: kind === "rejected"}));
+    putInOrder(
+      this.ticks,
+      this.kept.elements(
+        ticks,
+        (one) => String(one.place),
+        (one) => {
+          const tick = make("span", {class: one.bad ? "tick bad" : "tick"});
+          tick.style.left = `${one.place * 100}%`;
+          return tick;
+        },
+      ).elements,
+    );
+    for (const row of this.list.children)
+      row.classList.toggle("here", Number(row.firstElementChild.dataset.at) === this.at);
   }
 
   drawList() {
@@ -158,14 +207,14 @@ export class Timeline {
 function entryRow(entry) {
   return make(
     "li",
-    { class: entry.kind === "rejected" ? "entry bad" : "entry" },
+    {class: entry.kind === "rejected" ? "entry bad" : "entry"},
     make(
       "button",
-      { type: "button", "data-at": entry.at },
+      {type: "button", "data-at": entry.at},
       make("time", {}, clock(entry.at)),
-      make("span", { class: "kind" }, entry.kind),
-      make("span", { class: "who" }, entry.pod ?? "node"),
-      make("span", { class: "words" }, entry.words ?? ""),
+      make("span", {class: "kind"}, entry.kind),
+      make("span", {class: "who"}, entry.pod ?? "node"),
+      make("span", {class: "words"}, entry.words ?? ""),
     ),
   );
 }
@@ -173,12 +222,16 @@ function entryRow(entry) {
 /** The time of day, with the date where that is another one. */
 export function clock(at) {
   const date = new Date(at * 1000);
-  const time = date.toLocaleTimeString([], { hour12: false });
+  const time = date.toLocaleTimeString([], {hour12: false});
   return date.toDateString() === new Date().toDateString() ? time : `${date.toLocaleDateString()} ${time}`;
 }
 
 function ago(seconds) {
-  for (const [unit, size] of [["day", 86400], ["hour", 3600], ["minute", 60]]) {
+  for (const [unit, size] of [
+    ["day", 86400],
+    ["hour", 3600],
+    ["minute", 60],
+  ]) {
     if (seconds >= size * 1.5) return counted(Math.round(seconds / size), unit);
   }
   return counted(Math.max(0, Math.round(seconds)), "second");

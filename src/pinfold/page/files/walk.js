@@ -30,7 +30,7 @@ export function stepTo(key, from, cells) {
     // Straight on first: what is farther aside than ahead is in another direction.
     if (along < 1 || (dx ? aside > here.height / 2 : aside > along * 2 + here.width)) continue;
     const far = along + 3 * aside;
-    if (!best || far < best.far) best = { cell, far };
+    if (!best || far < best.far) best = {cell, far};
   }
   if (best) return best.cell;
   // At the end of a row the next CPU goes on.
@@ -40,5 +40,5 @@ export function stepTo(key, from, cells) {
 
 function middle(cell) {
   const box = cell.getBoundingClientRect();
-  return { x: box.x + box.width / 2, y: box.y + box.height / 2, width: box.width, height: box.height };
+  return {x: box.x + box.width / 2, y: box.y + box.height / 2, width: box.width, height: box.height};
 }

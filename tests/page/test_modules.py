@@ -1,0 +1,68 @@
+"""What holds for each module of the page; a browser runs them all, tests/e2e says what they do."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from pinfold.page.files_of_page import module_names
+
+LIMIT = 400
+FOLDER = files("pinfold.page").joinpath("files")
+TEXTS = {name: FOLDER.joinpath(name).read_text(encoding="utf-8") for name in module_names()}
+IMPORTS = re.compile(r'^import \{([^}]+)\} from "\./([a-z_]+\.js)";$', re.MULTILINE)
+EXPORTS = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+TOPS = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
+
+# What makes code or markup of a text, or a style that a policy refuses.
+NEVER = (
+    r"\.(?:inner|outer)HTML\b",
+    r"insertAdjacentHTML|document\.write|createContextualFragment|setHTML",
+    r"\beval\(|new Function\(|setTimeout\(\s*[\"'`]",
+    r"setAttribute\(\s*[\"']style|\bstyle:|cssText",
+    r"https?://",
+    r"\bvar \b|[^=!]==[^=]|!=[^=]",
+)
+
+
+def test_every_module_of_the_folder_is_used() -> None:
+    there = {one.name for one in FOLDER.iterdir() if one.name.endswith(".js")}
+    assert there == set(TEXTS)
+
+
+def test_what_is_exported_is_imported_and_what_is_imported_is_exported() -> None:
+    exported = {(name, what) for name, text in TEXTS.items() for what in EXPORTS.findall(text)}
+    imported = {
+        (module, what.strip())
+        for text in TEXTS.values()
+        for names, module in IMPORTS.findall(text)
+        for what in names.split(",")
+    }
+    assert imported == exported
+
+
+def test_a_name_at_the_top_is_there_once() -> None:
+    """So that modules can be joined; a browser would not run the page else."""
+    tops = [what for text in TEXTS.values() for what in TOPS.findall(text)]
+    assert sorted(tops) == sorted(set(tops))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_module(name: str) -> None:
+    text = TEXTS[name]
+    assert text.startswith("/**"), "says what it is"
+    assert len(text.splitlines()) <= LIMIT
+    assert max(map(len, text.splitlines())) <= 120
+    for names, _ in IMPORTS.findall(text):
+        for what in names.split(","):
+            assert len(re.findall(rf"\b{what.strip()}\b", text)) > 1, f"{what} is not used"
+    code = re.sub(r"/\*.*?\*/|//.*", "", text, flags=re.DOTALL)
+    for pattern in NEVER:
+        assert not re.search(pattern, code), pattern
+
+
+def test_a_style_loads_nothing() -> None:
+    style = FOLDER.joinpath("page.css").read_text(encoding="utf-8")
+    assert not re.search(r"url\(|@import|https?:|</", style)
