@@ -14,6 +14,9 @@ from click.testing import CliRunner
 from pinfold.cli import main
 from pinfold.documents.live.scene import ScenePage
 from tests.roots import ROOT
+from tests.scenes.manager_harness import manifest
+from tests.scenes.waiting import wait_until
+from tests.scenes.web_world import phase, served
 
 PODS = str(ROOT / "examples" / "pods")
 CONFIG = str(ROOT / "examples" / "kubelet.yaml")
@@ -79,6 +82,16 @@ def test_what_is_refused_is_refused_as_for_a_text(tmp_path: Path) -> None:
         assert results[0].exit_code == results[1].exit_code != 0
         assert results[0].stderr == results[1].stderr
         assert not results[1].stdout
+
+
+def test_a_live_node_as_it_is_now(tmp_path: Path) -> None:
+    with served(tmp_path / "s") as api:
+        api.ask("POST", "/v1/pods", manifest("db", "2"))
+        wait_until(lambda: phase(api, "db") == "Running")
+        (scene,) = page_of("status", "--socket", str(api.path)).scenes
+    assert [(owner.label, owner.cpus) for owner in scene.owners] == [("default/db c0", "2-3")]
+    assert scene.at is not None
+    assert not scene.live
 
 
 @pytest.mark.parametrize("name", ["</script><script>alert(1)</script>", "<!--\u2028\u2029&"])

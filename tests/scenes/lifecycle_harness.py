@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pinfold.admission.admission import NodeState
+from pinfold.admission.decision import Decision
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.feature_gates import DISABLE_CPU_QUOTA_WITH_EXCLUSIVE_CPUS
@@ -90,6 +92,7 @@ class LifecycleHarness:
     server: PodSource | None = None
     """An API server in place of the one in memory."""
     dynamic: DynamicOptions | None = None
+    describe: Callable[[Decision, NodeState], Awaitable[str]] = no_document
     problems: list[str] = field(default_factory=list)
     settled: float = SETTLED
     front: Callable[[Any], Any] = lambda port: port
@@ -131,7 +134,7 @@ class LifecycleHarness:
             uncaps=settings.uncap_owners,
         )
         table = KubeletContainers(self.cgroups, self.ledger)
-        observers = Observers(self.clock, no_document, self.report, self.ledger.follow)
+        observers = Observers(self.clock, self.describe, self.report, self.ledger.follow)
         self.books = Books(
             node,
             restored,

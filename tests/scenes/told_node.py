@@ -19,6 +19,7 @@ from pinfold.planning.explaining.document import explain_document
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
 from pinfold.web.documents import Documents
+from tests.scenes.lifecycle_harness import LifecycleHarness
 from tests.scenes.manager_harness import Harness
 
 
@@ -36,7 +37,7 @@ def told_node(**harness: Any) -> Harness:
     return node
 
 
-def whole_now(node: Harness) -> Whole:
+def whole_now(node: Harness | LifecycleHarness) -> Whole:
     """What its agent says now."""
     machine = parse_short_form(node.machine)
     view, books, config = kubelet_view(machine), node.books.view, node.config

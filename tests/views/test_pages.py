@@ -84,7 +84,7 @@ def test_several_nodes_with_the_pods_that_are_on_none() -> None:
     assert len(page.scenes) == MOST_NODES
     assert page.title == "43 nodes: 1 admitted, 1 on no node"
     assert page.details == {
-        "Not placed": "a/big\n  OutOfcpu\n  2 nodes: OutOfcpu (n1, n2)",
+        "Not admitted": "a/big\n  OutOfcpu\n  2 nodes: OutOfcpu (n1, n2)",
         "Pods and their nodes": "a/web  n1",
         "Not drawn: 2 nodes": "Node example\nNode example",
         "Without pods": "idle",

@@ -64,7 +64,7 @@ def nodes_page(view: NodesView) -> ScenePage:
 
 def _details(view: NodesView) -> Iterator[tuple[str, str]]:
     if refused := [one for one in view.pods if not one.admitted]:
-        yield "Not placed", _listed([_refusal(one) for one in refused])
+        yield "Not admitted", _listed([_refusal(one) for one in refused])
     if placed := [f"{one.name}  {one.node}" for one in view.pods if one.admitted]:
         yield "Pods and their nodes", _listed(placed)
     if left := [one.title for one in view.nodes[MOST_NODES:]]:

@@ -75,6 +75,8 @@ class _Moment:
             )
         if self.unread:
             yield f"entries that cannot be read: {self.unread}"
+        if agent.nri and later:
+            yield "containers that ended before their pod are drawn until its end"
         if agent.started_at > self.at:
             yield "the agent has started again since: its settings and the machine are those of now"
         if self.now.status.offline or any(e.kind in {"displaced", "returned"} for e in later):

@@ -64,15 +64,16 @@ class Life:
         return self.end is not None or {one.kind for one in self.entries} == {"rejected"}
 
     def decided(self, at: float) -> Explanation | None:
-        """The first decision about it, where it was made until then."""
-        return next(
-            (
-                self._decisions[one.number]
-                for one in self.entries
-                if one.at <= at and one.number in self._decisions and one.kind in DECISIONS
-            ),
-            None,
-        )
+        """The newest decision about it until then, one that admitted it before any other.
+
+        A kubelet's containers come one by one, and one of them may be refused.
+        """
+        told = [
+            self._decisions[one.number]
+            for one in reversed(self.entries)
+            if one.at <= at and one.number in self._decisions
+        ]
+        return next((one for one in told if one.admitted), told[0] if told else None)
 
     def changes_after(self, at: float) -> bool:
         """Whether what it has is told anew later."""
@@ -99,6 +100,9 @@ class Life:
                 until = until if after is None else after
             elif until is None and before is not None:
                 return before
+            elif until is None and after is not None:
+                # It came with this decision, or was there before the first entry.
+                return None if self.decided(at) else after
         return until
 
     def _mention(self, number: int, uid: str, key: Key) -> tuple[Had | None, Had | None]:
