@@ -8,8 +8,11 @@ from importlib import import_module
 from pinfold.linux.endings import end_at_once
 
 
-def start() -> None:
-    """Run the command line; also what is loaded for it can be interrupted, without a traceback."""
+def start(name: str = "pinfold") -> None:
+    """Run the command line; also what is loaded for it can be interrupted, without a traceback.
+
+    ``name``: how its usage calls it.
+    """
     end_at_once()
     if sys.argv[1:] and sys.argv[1].startswith("__complete"):
         # Between two keys there is no time to load the command line.
@@ -17,7 +20,18 @@ def start() -> None:
             sys.argv[1:], lambda: import_module("pinfold.cli.completion_table").table()
         )
         return
-    import_module("pinfold.cli").main(prog_name="pinfold")
+    import_module("pinfold.cli").main(prog_name=name)
+
+
+def start_of_kubectl() -> None:
+    """Run it as kubectl runs a plugin: ``kubectl pinfold``."""
+    start("kubectl pinfold")
+
+
+def complete_of_kubectl() -> None:
+    """Answer kubectl's question for what completes the words after ``kubectl pinfold``."""
+    sys.argv.insert(1, "__complete")
+    start()
 
 
 if __name__ == "__main__":

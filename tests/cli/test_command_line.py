@@ -21,7 +21,8 @@ def options(command: click.Command, *path: str) -> Iterator[tuple[str, str]]:
             below = command.get_command(click.Context(command), name)
             assert below is not None
             yield from options(below, *path, name)
-    for one in command.params:
+    # Those of the program itself end it before a command line is looked at.
+    for one in command.params if path else ():
         if isinstance(one, click.Option) and not (one.multiple or one.is_flag or one.count):
             yield from ((" ".join(path), name) for name in one.opts)
 

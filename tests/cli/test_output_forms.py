@@ -129,6 +129,18 @@ def test_a_template_without_braces_is_printed_with_a_hint() -> None:
     assert done.stderr == "note: -o jsonpath: it has no {...}, so it is printed as it is\n"
 
 
+@pytest.mark.parametrize("command", ["state convert", "state repair", "capture"])
+def test_a_form_where_a_file_is_meant_writes_none(
+    command: str, lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [one for one in lines.of(command)[3:] if "node.tar" not in one and one != "-o"]
+    done = run(*words, "-o", "json")
+    assert done.exit_code == 2
+    assert "'json' is a form, and here -o is a file; write ./json" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_forms_are_completed_up_to_their_value() -> None:
     done = CliRunner().invoke(
         main,

@@ -81,6 +81,34 @@ def test_all_pods_of_a_namespace_are_those_of_no_other(api: Served) -> None:
     assert ask(api, "delete", "--all", "-A").stdout == "pod/db deleted\n"
 
 
+def test_a_kind_stands_before_names(api: Served) -> None:
+    api.ask("POST", "/v1/pods", manifest("other", "1"))
+    done = ask(api, "explain", "pod", "db", "other", "-o", "jsonpath={.explanations[*].pods[0]}")
+    assert done.stdout == "default/db default/other"
+    assert ask(api, "explain", "db", "-o", "jsonpath={.name}").stdout == "db"
+    done = ask(api, "delete", "pods", "db", "other", "-o", "name")
+    assert sorted(done.stdout.split()) == ["pod/db", "pod/other"]
+    assert ask(api, "delete", "po", "db", "-n", "team").stdout == "pod/team/db deleted\n"
+    refused = ask(api, "delete", "pod", "pod/db")
+    assert refused.exit_code == 2
+    assert "no need to say the kind twice; write pod/NAME" in refused.stderr
+    assert "no pod default/pod" in ask(api, "delete", "pod").stderr
+
+
+def test_a_bare_word_beside_files_is_a_file(api: Served, pod: str) -> None:
+    done = ask(api, "explain", "db", pod, *NODE)
+    assert done.exit_code == 2
+    assert done.stderr == "Error: db: no such file or folder\n"
+    done = CliRunner().invoke(main, ["explain", "nofile", "--socket", "/nowhere/s"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: nofile: no such file, and of pods: no agent listens")
+
+
+def test_what_all_does_not_go_with_is_named(api: Served) -> None:
+    done = ask(api, "delete", "--all", "x", "-f", "y.yaml")
+    assert "--all ends all pods: leave out x -f y.yaml, or leave out --all" in done.stderr
+
+
 @pytest.mark.parametrize("words", [("--all", "-A", "-n", "team"), ("pod/db", "-A")])
 def test_two_answers_to_whose_pods_are_refused(api: Served, words: tuple[str, ...]) -> None:
     result = ask(api, "delete", *words)
@@ -117,6 +145,21 @@ def test_the_history_of_a_namespace_is_that_of_its_pods(api: Served) -> None:
     assert pods("-A") == pods() != pods("-n", "team")
     assert set(pods("pod/db", "-n", "team")) == {"team/db"}
     assert len(pods("-n", "team", "--limit", "1")) == 1
+    # What has happened since in another namespace takes none of their places.
+    for number in range(3):
+        api.ask("POST", "/v1/pods", manifest(f"late-{number}", ""))
+    assert pods("-n", "team", "--limit", "1") == ["team/db"]
+    assert pods("--limit", "1") == ["default/late-2"]
+
+
+def test_a_kind_that_is_none_is_refused_with_those_that_are(api: Served) -> None:
+    done = ask(api, "history", "--kind", "admited")
+    assert done.exit_code == 2
+    assert "'admited' is none; there are admitted, rejected, adopted, " in done.stderr
+    told = {one["kind"] for one in api.ask("GET", "/v1/history").json["entries"]}
+    assert told == {"admitted"}
+    several = ask(api, "history", "--kind", "rejected,admitted", "--kind", "moved", "-o", "json")
+    assert {one["kind"] for one in json.loads(several.stdout)["entries"]} == told
 
 
 def test_the_status_of_a_namespace_lists_its_pods(api: Served) -> None:

@@ -79,7 +79,10 @@ def test_own_policies_need_the_section(load: Load, policy: str) -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ("dynamics: {}", "pinfold: Object contains unknown field `dynamics` (fields: stateDir, "),
+        (
+            "dynamics: {}",
+            "pinfold: Object contains unknown field `dynamics` (did you mean dynamic?)",
+        ),
         (
             "dynamic: {rebalance: true}",
             "unknown field `rebalance` - at `$.dynamic` (fields: rebalancePeriod, ",

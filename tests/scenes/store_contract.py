@@ -294,6 +294,9 @@ async def _check_history(store: Store) -> None:
     assert len(await store.history(kinds=["other", "k"])) == 6
     assert _times(await store.history(kinds=["k"], pod="ns/1", limit=1)) == [95.0]
     assert _times(await store.history(kinds=["other"])) == []
+    for namespace, count in (("ns", 6), ("n", 0), ("n_", 0), ("NS", 0), ("", 0)):
+        assert len(await store.history(namespace=namespace)) == count
+    assert _times(await store.history(namespace="ns", kinds=["k"], limit=1)) == [95.0]
     # The number that a caller makes up is of no account; the node's entries have no pod.
     await store.commit(Batch(history=(HistoryEntry(1.0, "node", None, None, "[]", number=-9),)))
     newest, second = await store.history(limit=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
@@ -15,6 +16,7 @@ _TEMPLATES: Final = {"jsonpath": "EXPR", "jsonpath-file": "FILE"}
 _WITH_JSON: Final = ("yaml", *_TEMPLATES)
 """What every command prints that has a document."""
 _DOCUMENTS: Final = frozenset({"json", "name", *_WITH_JSON})
+_FORMS: Final = _DOCUMENTS | {"text", "wide", "svg", "html"}
 
 
 class Output(str):
@@ -83,6 +85,24 @@ class Forms(click.Choice[str]):
             for form, equals, _ in words
             if form.startswith(incomplete)
         ]
+
+
+class OutFile(click.Path):
+    """A file to be written; what elsewhere is a form is refused, so that no file is called so."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 - as click has it
+        """Read it; raises BadParameter."""
+        if value in _FORMS and not os.path.lexists(value):
+            told = (
+                f"{value!r} is a form, and here -o is a file; write ./{value} for one of that name."
+            )
+            self.fail(told, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _shown(form: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.cli.output import input_errors
+from pinfold.cli.output import InputError, input_errors
 from pinfold.config.kubelet import ConfigError, config_notes, kubelet_config
 from pinfold.config.settings import SettingError, flag_gates, override
 from pinfold.config.values import AGENT_SECTION
@@ -35,6 +35,8 @@ class ConfigSource(Struct, frozen=True):
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ConfigSource:
         """That of ``--kubelet-config`` and ``--config-dir``; exits with one line if it is bad."""
+        if options.get("kubelet_config") == "-":
+            raise InputError("--kubelet-config -: standard input is for manifests; give a file")
         with input_errors(ConfigError):
             written = read_config(options.get("kubelet_config"), options.get("config_dir"))
         return cls(written, options, options.get("kubelet_version"))

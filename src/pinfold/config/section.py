@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta, field
 
-from pinfold.config.values import AGENT_SECTION, ConfigError
+from pinfold.config.values import AGENT_SECTION, ConfigError, nearest
 from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.pod.api import as_yaml
 
@@ -283,7 +283,10 @@ def agent_section(path: str, value: object) -> AgentSection:
             groups[_GROUPS[name]][name] = setting
         return msgspec.convert(groups, AgentSection)
     except KeyError as unknown:
-        problem = f"Object contains unknown field `{unknown.args[0]}` ({_listed(_SETTINGS)})"
+        name = str(unknown.args[0])
+        near = nearest(name, _SETTINGS)
+        meant = f"did you mean {near}?" if near else _listed(_SETTINGS)
+        problem = f"Object contains unknown field `{name}` ({meant})"
     except msgspec.ValidationError as error:
         # The file has no groups.
         problem = _problem(re.sub(r"`\$\.[a-z]+\.", "`$.", str(error)), value)

@@ -238,10 +238,17 @@ class MemoryStore:
         """See :class:`pinfold.ports.store.Store`."""
 
     async def history(
-        self, *, pod: str | None = None, kinds: Collection[str] = (), limit: int = 100
+        self,
+        *,
+        pod: str | None = None,
+        namespace: str | None = None,
+        kinds: Collection[str] = (),
+        limit: int = 100,
     ) -> Sequence[HistoryEntry]:
         """See :class:`pinfold.ports.store.Store`."""
         found = [e for e in reversed(self.entries) if pod is None or pod in (e.pod, e.pod_uid)]
+        if namespace is not None:
+            found = [e for e in found if (e.pod or "").startswith(f"{namespace}/")]
         return [e for e in found if not kinds or e.kind in kinds][:limit]
 
     async def close(self) -> None:

@@ -41,11 +41,16 @@ class Store(Protocol):
         """See whether :attr:`problem` is still so; never raises."""
 
     async def history(
-        self, *, pod: str | None = None, kinds: Collection[str] = (), limit: int = 100
+        self,
+        *,
+        pod: str | None = None,
+        namespace: str | None = None,
+        kinds: Collection[str] = (),
+        limit: int = 100,
     ) -> Sequence[HistoryEntry]:
         """The newest entries first, of one pod (``namespace/name`` or uid) or of all.
 
-        With ``kinds`` only those of these kinds.
+        With ``namespace`` only those of its pods, with ``kinds`` only those of these kinds.
 
         Raises:
             StoreError: it cannot be read.

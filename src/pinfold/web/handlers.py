@@ -127,7 +127,8 @@ class Handlers:
         kinds = [one for one in request.query_params.get("kind", "").split(",") if one]
         if len(kinds) > MOST_KINDS:
             raise Refusal(400, f"kind: {len(kinds)} kinds; there are fewer")
-        read = partial(self._backend.books.store.history, kinds=kinds, limit=count)
+        store, within = self._backend.books.store, request.query_params.get("namespace")
+        read = partial(store.history, namespace=within, kinds=kinds, limit=count)
         if name is None or "/" in name:
             entries = await read(pod=name)
         else:

@@ -67,6 +67,10 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "the header Last-Event-ID says the same, and counts more",
         "schema": _TEXT,
     },
+    "namespace": {
+        "description": "only entries about pods of this namespace",
+        "schema": {"type": "string"},
+    },
     "kind": {
         "description": "only entries of these kinds, separated by commas",
         "schema": {"type": "string"},

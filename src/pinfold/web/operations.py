@@ -237,7 +237,7 @@ OPERATIONS: Final = (
         "history",
         "What was decided and repaired, newest first",
         (Answer(200, "the entries", History),),
-        query=("pod", "kind", "limit"),
+        query=("pod", "namespace", "kind", "limit"),
     ),
     Operation(
         "GET",

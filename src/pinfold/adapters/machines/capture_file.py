@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import os
 import secrets
@@ -86,8 +87,6 @@ def _packed(buffer: IO[bytes], suffix: str) -> contextlib.AbstractContextManager
 
         return lzma.LZMAFile(buffer, "wb", preset=6)
     if suffix == ".tar.gz":
-        import gzip  # noqa: PLC0415 - 0.5 ms: only for such a file
-
         # The header has a name and a time, which would make every archive another.
         zipped = gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0)
         return cast("contextlib.AbstractContextManager[IO[bytes]]", zipped)

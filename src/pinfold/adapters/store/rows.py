@@ -63,7 +63,11 @@ def read_generation(database: sqlite3.Connection) -> int:
 
 
 def read_history(
-    database: sqlite3.Connection, pod: str | None, kinds: Collection[str], limit: int
+    database: sqlite3.Connection,
+    pod: str | None,
+    namespace: str | None,
+    kinds: Collection[str],
+    limit: int,
 ) -> tuple[HistoryEntry, ...]:
     """The newest entries first.
 
@@ -71,13 +75,18 @@ def read_history(
         sqlite3.Error: the file cannot be read.
     """
     of_pod = "" if pod is None else "AND (pod = ? OR pod_uid = ?)"
+    of_namespace = "" if namespace is None else "AND substr(pod, 1, ?) = ?"
     of_kind = f"AND kind IN ({','.join('?' * len(kinds))})" if kinds else ""
     # The numbers first: documents are long, and those of older entries need not be read.
     rows = database.execute(
         "SELECT at, kind, pod_uid, pod, document, number FROM history "  # noqa: S608 - texts of ours
-        f"WHERE number IN (SELECT number FROM history WHERE TRUE {of_pod} {of_kind} "
+        f"WHERE number IN (SELECT number FROM history WHERE TRUE {of_pod} {of_namespace} {of_kind} "
         f"ORDER BY number DESC LIMIT {max(limit, 0):d}) ORDER BY number DESC",
-        (*(() if pod is None else (pod, pod)), *kinds),
+        (
+            *(() if pod is None else (pod, pod)),
+            *(() if namespace is None else (len(namespace) + 1, f"{namespace}/")),
+            *kinds,
+        ),
     )
     return tuple(HistoryEntry(*row) for row in rows)
 

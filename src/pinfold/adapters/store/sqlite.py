@@ -163,10 +163,17 @@ class SQLiteStore:
         await self._in_thread(lambda: self._noting(lambda: self._write(batch)))
 
     async def history(
-        self, *, pod: str | None = None, kinds: Collection[str] = (), limit: int = 100
+        self,
+        *,
+        pod: str | None = None,
+        namespace: str | None = None,
+        kinds: Collection[str] = (),
+        limit: int = 100,
     ) -> Sequence[HistoryEntry]:
         """See :class:`pinfold.ports.store.Store`."""
-        return await self._in_thread(lambda: read_history(self._database, pod, kinds, limit))
+        return await self._in_thread(
+            lambda: read_history(self._database, pod, namespace, kinds, limit)
+        )
 
     @property
     def is_new(self) -> bool:

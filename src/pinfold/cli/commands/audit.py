@@ -26,6 +26,7 @@ from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.told import AgentSays, Told
 from pinfold.cli.client import Client, socket_option
 from pinfold.cli.forms import Output, output_option
+from pinfold.cli.options.agents import agents_node_option
 from pinfold.cli.output import InputError, color_option, input_errors, print_text
 from pinfold.cli.start.exit_statuses import ANSWERED, DIFFERS
 from pinfold.cli.terminal import style
@@ -74,6 +75,7 @@ _AGENT_SECONDS: Final = 5.0
     metavar="DIR",
     help="Read proc, sys and run below DIR: another root that is mounted, or a captured tree.",
 )
+@agents_node_option
 @socket_option
 @output_option("text", "json")
 @color_option

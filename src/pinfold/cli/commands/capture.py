@@ -15,6 +15,7 @@ from pinfold.adapters.machines.capture_file import (
     write_new,
 )
 from pinfold.adapters.machines.discovery import open_tree
+from pinfold.cli.forms import OutFile
 from pinfold.cli.output import Refused, input_errors
 from pinfold.cli.progress_line import progress_line
 from pinfold.core.kubelet.versions import KubeletVersionError, named_version
@@ -26,7 +27,7 @@ from pinfold.core.values.cpuset import CPUSet
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutFile(dir_okay=False, path_type=Path),
     required=True,
     metavar="FILE",
     help="The archive: .tar.xz, .tar.gz, .tar.bz2 or .tar.",

@@ -19,7 +19,13 @@ from pinfold.cli.client import (
     pod_path,
     socket_option,
 )
-from pinfold.cli.options.pods import all_namespaces_option, filename_option, namespace_option
+from pinfold.cli.forms import Output, output_option
+from pinfold.cli.options.pods import (
+    all_namespaces_option,
+    filename_option,
+    kind_and_names,
+    namespace_option,
+)
 from pinfold.cli.output import InputError, Refused
 from pinfold.documents.api import PodList
 
@@ -43,6 +49,7 @@ _AT_ONCE: Final = 64
 @all_namespaces_option
 @click.option("--grace", type=Seconds(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL.")
 @socket_option
+@output_option("text", "name")
 def delete(  # noqa: PLR0913 - the options, one each
     names: tuple[str, ...],
     filenames: tuple[str, ...],
@@ -52,19 +59,24 @@ def delete(  # noqa: PLR0913 - the options, one each
     all_namespaces: bool,
     grace: float | None,
     socket: str,
+    output: Output,
 ) -> None:
     """End pods, and wait until they are gone and their CPUs are free; or forget quotas.
 
     With --all --namespace all pods of that one.  All of them end at the same time.
     """
     if everything and (names or filenames):
-        raise click.UsageError("--all is all of them: leave the names out, or --all")
+        few = " ".join((*names, *(f"-f {file}" for file in filenames)))
+        raise click.UsageError(f"--all ends all pods: leave out {few}, or leave out --all")
     if not (everything or names or filenames):
         raise click.UsageError("name the pods to delete, or give their manifests with -f, or --all")
     if all_namespaces and (namespace is not None or not everything):
         raise click.UsageError("--all-namespaces goes with --all, and not with --namespace")
     client = Client(socket)
-    paths = dict(_path(name, namespace) for name in (*names, *_named_in(filenames, namespace)))
+    paths = dict(
+        _path(name, namespace)
+        for name in (*kind_and_names(names), *_named_in(filenames, namespace))
+    )
     if not (paths or everything):
         raise InputError(f"{', '.join(filenames)}: there is no pod in it")
     if everything:
@@ -79,7 +91,7 @@ def delete(  # noqa: PLR0913 - the options, one each
     for path, error in _ended(client, socket, paths, grace):
         name = paths[path]
         if error is None:
-            click.echo(f"{name} deleted")
+            click.echo(name if output == "name" else f"{name} deleted")
         elif isinstance(error, NoAgentError):
             raise error
         elif not (everything and isinstance(error, RefusedError) and error.status == _GONE):

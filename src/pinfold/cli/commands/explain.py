@@ -12,7 +12,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
+from pinfold.cli.client import Client, NoAgentError, RefusedError, pod_path, socket_option
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.claims import claim_options
 from pinfold.cli.options.cluster import cluster_options, is_from_cluster
@@ -20,6 +20,7 @@ from pinfold.cli.options.nodes import node_options, refuse_without_manifests
 from pinfold.cli.options.pods import (
     all_namespaces_option,
     check_whose,
+    kind_and_names,
     manifest_arguments,
     namespace_option,
 )
@@ -75,7 +76,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     """
     check_whose(namespace, all_namespaces=all_namespaces)
     printed = Printed(color, hints)
-    files, words = _sorted(manifests)
+    files, words = _sorted(_with_kinds(manifests), alone=not filenames)
     files = (*filenames, *files)
     try:
         names = tuple(PodsName.parse(word, namespace) for word in (*words, *pods))
@@ -97,9 +98,19 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     _explain_recorded(names, socket, printed, output)
 
 
-def _sorted(words: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is a file, a folder or standard input, and what names pods: what exists decides."""
-    files, names = [], []
+def _with_kinds(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words, of which ``pod a b`` names pods; not where a file is called ``pod``."""
+    return words if not words or Path(words[0]).exists() else kind_and_names(words)
+
+
+def _sorted(words: Iterable[str], *, alone: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is a file, a folder or standard input, and what names pods: what exists decides.
+
+    A bare word is a name where no file is given (``alone``: nor by ``-f``).
+    """
+    files: list[str] = []
+    names: list[str] = []
+    bare: list[str] = []
     for word in words:
         is_name = _names_pods(word)
         if word == "-" or Path(word).exists():
@@ -108,8 +119,11 @@ def _sorted(words: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
             files.append(word)
         elif is_name:
             names.append(word)
+        elif _LABELS.fullmatch(word) and not word.endswith(_SUFFIXES):
+            bare.append(word)
         else:
             files.append(word)
+    (files if files or not alone else names).extend(bare)
     return tuple(files), tuple(names)
 
 
@@ -128,7 +142,12 @@ def _explain_recorded(
     for name in names:
         if name.kind != "Pod":
             raise InputError(f"{name.text}: an agent has pods and no workloads; give manifests")
-    told = [_recorded(client, name) for name in names]
+    try:
+        told = [_recorded(client, name) for name in names]
+    except NoAgentError as error:
+        bare = [name.name for name in names if name.namespace is None]
+        no_file = f"{bare[0]}: no such file, and of pods: " if bare else ""
+        raise NoAgentError(f"{no_file}{error.format_message()}") from None
     if output.is_document:
         output.tell(told[0][0] if len(told) == 1 else _several(told))
         return

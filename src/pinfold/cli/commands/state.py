@@ -16,7 +16,7 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.adapters.statefile.references import read_container_ids
-from pinfold.cli.forms import Output, output_option
+from pinfold.cli.forms import OutFile, Output, output_option
 from pinfold.cli.options.state import (
     circumstances_of,
     kubelet_of,
@@ -24,7 +24,7 @@ from pinfold.cli.options.state import (
     state_node_options,
     writer_options,
 )
-from pinfold.cli.output import input_errors
+from pinfold.cli.output import InputError, input_errors
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.start.exit_statuses import FINDINGS, NOT_TAKEN, UNMENDED, UNUSABLE
 from pinfold.core.kubelet.policy_options import (
@@ -166,7 +166,7 @@ def _writer(
     "-o",
     "--output",
     "out",
-    type=click.Path(path_type=Path),
+    type=OutFile(path_type=Path),
     metavar="FILE",
     help="Write to another file ('-': to standard output).",
 )
@@ -231,7 +231,7 @@ def repair_command(
     "-o",
     "--output",
     "out",
-    type=click.Path(path_type=Path),
+    type=OutFile(path_type=Path),
     metavar="FILE",
     help="Write to another file ('-': to standard output).",
 )
@@ -264,8 +264,12 @@ def convert_command(  # noqa: PLR0913 - the options of click
 
 def _read(file: Path) -> StateFile:
     data = read_state_file(file)
-    with input_errors(UnusableFileError, prefix=f"{file}: "):
+    try:
         return StateFile.read(data)
+    except UnusableFileError as error:
+        # A state file is one line of JSON; what is something else is told so.
+        other = "" if data.lstrip()[:1] == b"{" else "; it is no state file of a kubelet"
+        raise InputError(f"{file}: {error}{other}") from None
 
 
 def _write(file: Path, old: bytes, new: Repair, out: Path | None, *, dry_run: bool) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.cli.client import Client, socket_option
 from pinfold.cli.forms import Output, output_option
+from pinfold.cli.options.agents import agents_node_option
 from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_option
 from pinfold.cli.output import color_option, each_pod_option, print_text
 from pinfold.cli.terminal import style
@@ -21,6 +22,7 @@ from pinfold.views.status import Hardware, status_view
 
 
 @click.command()
+@agents_node_option
 @socket_option
 @click.option("--watch", "-w", is_flag=True, help="Show it again each second, until Ctrl-C.")
 @click.option(

@@ -6,6 +6,7 @@ import click
 
 from pinfold.adapters.machines.source import open_machine
 from pinfold.cli.forms import Output, output_option
+from pinfold.cli.options.agents import agents_node_option
 from pinfold.cli.output import color_option, input_errors, machine_option, print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.cli.terminal import style
@@ -17,6 +18,7 @@ from pinfold.render.topology_text import render_topology
 
 
 @click.command()
+@agents_node_option
 @machine_option
 @output_option("text", "json", "svg")
 @color_option

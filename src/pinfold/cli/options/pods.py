@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import click
 
 from pinfold.cli.output import F
+from pinfold.core.pod.owner import KIND_OF
 
 
 def manifest_arguments(
@@ -42,6 +43,33 @@ def manifest_arguments(
         return cast("F", click.argument("manifests", nargs=-1, metavar=shown)(taking))
 
     return decorate
+
+
+_KIND_WORDS: Final = {
+    **{word: "pod" for word, kind in KIND_OF.items() if kind == "Pod"},
+    **dict.fromkeys(("quota", "quotas", "resourcequota", "resourcequotas"), "quota"),
+}
+"""Words that say of which kind the names after them are."""
+
+
+def kind_and_names(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Names as one word each: ``pod a b`` is ``pod/a pod/b``, as a user of ``kubectl`` writes it.
+
+    A kind that stands alone is a name.
+
+    Raises:
+        click.UsageError: after a kind a name says its kind or namespace again.
+    """
+    kind = _KIND_WORDS.get(words[0].lower()) if len(words) > 1 else None
+    if kind is None:
+        return words
+    for name in words[1:]:
+        if "/" in name:
+            raise click.UsageError(
+                f"{words[0]} {name}: there is no need to say the kind twice; write {kind}/NAME, or "
+                f"{kind} NAME, with --namespace for that of another one"
+            )
+    return tuple(f"{kind}/{name}" for name in words[1:])
 
 
 def check_whose(namespace: str | None, *, all_namespaces: bool) -> None:

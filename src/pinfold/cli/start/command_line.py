@@ -9,6 +9,7 @@ import click
 
 _PLACES: Final = frozenset({"FILE", "FILE.html", "DIR", "PATH", "SRC"})
 """What the values of an option are called that is a file or a folder."""
+_NAME: Final = "NAME"
 
 
 def check_command_line(
@@ -43,6 +44,12 @@ def check_command_line(
             given = values.get(one.name or "")
             if "" in (given if isinstance(given, list) else [given]):
                 raise click.UsageError(f"{one.opts[0]}: an empty name is no file; leave it out")
+        if (
+            isinstance(one, click.Option)
+            and one.metavar == _NAME
+            and values.get(one.name or "") == ""
+        ):
+            raise click.UsageError(f"{one.opts[0]}: an empty name is none; leave it out")
         if not isinstance(one, click.Option) or one.multiple or one.count or one.is_flag:
             continue
         if one.name in seen:

@@ -15,6 +15,7 @@ from pinfold.cli.start import streams
 from pinfold.cli.start.command_line import check_command_line
 from pinfold.cli.start.exit_statuses import INTERRUPTED
 from pinfold.cli.start.status_words import epilog, explain_exit_option
+from pinfold.cli.start.words import keep_words
 from pinfold.linux.endings import end_at_once, end_with_cleanup
 
 _NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
@@ -135,6 +136,7 @@ class Program(click.Group):
         name, command, rest = found
         if command is not None and not ctx.resilient_parsing:
             check_command_line(ctx, command, name or "", rest)
+            keep_words(ctx, name or "", rest)
         if self._has_signals:
             end_with_cleanup()
         return found

@@ -50,10 +50,16 @@ _FIELDS: Final[tuple[tuple[tuple[str, ...], Callable[[object], bool], str], ...]
             "cpu_manager_policy_options",
             "topology_manager_policy_options",
             "eviction_hard",
-            "feature_gates",
         ),
         lambda value: isinstance(value, Mapping),
         "a mapping, as in a KubeletConfiguration",
+    ),
+    (
+        ("feature_gates",),
+        lambda value: (
+            isinstance(value, Mapping) and all(isinstance(one, bool) for one in value.values())
+        ),
+        "a mapping of names to true or false",
     ),
     (
         ("max_pods", "pods_per_core", "pod_pids_limit"),

@@ -1,0 +1,61 @@
+"""``--node``: the same command at the agent of a node of a cluster."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+import click
+
+from pinfold.cli.output import F
+
+NAMESPACE = "pinfold"
+"""Where the kustomizations and the chart have the agents, unless they were told otherwise."""
+
+
+def agents_node_option(command: F) -> F:
+    """``--node`` and how the cluster is reached, of a command that asks an agent and only reads.
+
+    With ``--node`` the command itself is not called: the one in the agent's pod is.
+    """
+
+    @functools.wraps(command)
+    def there_or_here(
+        *args: Any,  # noqa: ANN401 - click's
+        node: str | None,
+        context: str | None,
+        agents_namespace: str,
+        verbose: bool,
+        **options: Any,  # noqa: ANN401 - click's
+    ) -> Any:  # noqa: ANN401 - click's
+        if node is None:
+            if context is not None or verbose:
+                raise click.UsageError("--context and --verbose go with --node")
+            return command(*args, **options)
+        from pinfold.cli.options.agents_pod import AgentsPod  # noqa: PLC0415 - 5 ms
+
+        AgentsPod.on(node, context, agents_namespace, verbose=verbose).run_the_same()
+        return None
+
+    for option in (
+        click.option(
+            "--verbose", is_flag=True, help="With --node: say which commands are run for it."
+        ),
+        click.option(
+            "--agents-namespace",
+            metavar="NAMESPACE",
+            default=NAMESPACE,
+            show_default=True,
+            envvar="PINFOLD_AGENTS_NAMESPACE",
+            help="With --node: that of the agents' pods.",
+        ),
+        click.option("--context", metavar="NAME", help="With --node: that of the kubeconfig."),
+        click.option(
+            "--node",
+            metavar="NAME",
+            help="Ask the agent of this node of a cluster: runs the same in its pod, by kubectl "
+            "exec, which whoever may do is root on the node.",
+        ),
+    ):
+        there_or_here = option(there_or_here)
+    return cast("F", there_or_here)
