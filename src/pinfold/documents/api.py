@@ -145,7 +145,7 @@ class HistoryEntry(Record, frozen=True, kw_only=True):
     document: Mapping[str, Any] | None
     """For a decision what ``/v1/explain`` answers."""
     words: str | UnsetType = UNSET
-    """The same in a line of words, in place of the document; only from ``pinfold serve``."""
+    """The same in a line of words; only from ``pinfold serve``."""
 
 
 class History(Document, frozen=True, kw_only=True):

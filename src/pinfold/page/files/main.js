@@ -49,6 +49,7 @@ class Live {
     this.away = "";
     this.connection = "connecting";
     this.asked = 0;
+    this.wholeHistory = false;
     this.scenes = new Map();
     this.timeline = new Timeline((at) => this.go(at));
     this.frame = new Frame(["this node"], explainer(), this.timeline);
@@ -70,7 +71,6 @@ class Live {
         this.state();
       },
     );
-    this.history(1000);
   }
 
   /** Draws what an event tells; how long it took is told to those who measure the page. */
@@ -86,7 +86,7 @@ class Live {
     this.state();
     performance.measure("pinfold-event", {start: started, detail: event.kind});
     clearTimeout(this.later);
-    this.later = setTimeout(() => this.history(100), 400);
+    this.later = setTimeout(() => this.history(100), this.timeline.entries.length ? 400 : 50);
   }
 
   draw(scene, flash) {
@@ -133,6 +133,11 @@ class Live {
     this.at = at;
     this.state();
     const asked = ++this.asked;
+    if (at !== null && !this.wholeHistory) {
+      // Whoever looks back once looks further, too.
+      this.wholeHistory = true;
+      this.history(1000);
+    }
     const {map} = this.frame.views[0];
     if (at === null) {
       if (this.newest) this.draw(this.newest, false);

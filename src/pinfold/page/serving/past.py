@@ -29,6 +29,7 @@ from pinfold.documents.live.scene import Scene
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import Record
 from pinfold.page.serving.questions import HISTORY, AskedAgent
+from pinfold.render.history_text import history_words
 from pinfold.views.scene import SceneMaker
 from pinfold.web.operations import HISTORY_LIMIT
 
@@ -104,8 +105,9 @@ class Past:
 
 
 def shown(entry: HistoryEntry) -> HistoryEntry:
-    """An entry with nothing in its document that its form does not have."""
-    return msgspec.structs.replace(entry, document=_shown(entry.kind, entry.document))
+    """An entry with nothing in its document that its form does not have, and the same in words."""
+    told = msgspec.structs.replace(entry, document=_shown(entry.kind, entry.document))
+    return msgspec.structs.replace(told, words=history_words(told))
 
 
 def _shown(kind: str, document: object) -> Mapping[str, Any] | None:
