@@ -37,6 +37,7 @@
 {{- $wanted := list -}}
 {{- if .Values.nodeLabels -}}{{- $wanted = append $wanted "node-labels" -}}{{- end -}}
 {{- if .Values.nodeResourceTopology -}}{{- $wanted = append $wanted "node-resource-topology" -}}{{- end -}}
+{{- if .Values.publishNode -}}{{- $wanted = append $wanted "publish-node" -}}{{- end -}}
 {{- if .Values.startUpTaint -}}{{- $wanted = append $wanted "start-up-taint" -}}{{- end -}}
 {{- if .Values.computeResources -}}{{- $wanted = append $wanted "compute-resources" -}}{{- end -}}
 {{- dict "items" $wanted | toJson -}}

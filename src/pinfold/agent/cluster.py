@@ -17,6 +17,7 @@ from pinfold.adapters.kubernetes.events import (
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
 from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
+from pinfold.adapters.kubernetes.published_node import Published
 from pinfold.adapters.kubernetes.spec_check import Decided
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.admission.admission import Node
@@ -25,6 +26,7 @@ from pinfold.admission.pod_level import owned_counts, placed_names
 from pinfold.agent.api_access import access_of, node_name
 from pinfold.agent.compute_resources import ComputeResources, MachineNow, kubelet_devices
 from pinfold.agent.loops.runnables import Run, Runnable
+from pinfold.agent.published_node import published_node
 from pinfold.agent.reports import report, report_of_node
 from pinfold.config.agent import AgentConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
@@ -153,7 +155,7 @@ class Cluster:
 
         also: dict[str, Run] = {"comparisons with the API server": self.checks.run}
         own = self._config.own.cluster
-        if own.node_labels or own.node_resource_topology:
+        if own.node_labels or own.node_resource_topology or own.publish_node:
             also["what the node publishes"] = self._publish
         if self._compute_resources is not None:
             also["the node's compute resources"] = self._compute_resources.run
@@ -191,6 +193,10 @@ class Cluster:
             return node_status(machine, view, config, books.view.node, books.view.state)
 
         own = self._config.own
+
+        def facts() -> Published:
+            return published_node(self.node, machine, view, self._config, books.view.state)
+
         await NodePublisher(
             self.client,
             self.node,
@@ -198,6 +204,7 @@ class Cluster:
             report_of_node,
             labels=own.cluster.node_labels,
             topology=own.cluster.node_resource_topology,
+            facts=facts if own.cluster.publish_node else None,
         ).run()
 
 

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from pinfold.config.classes_file import LoadedClasses, load_classes
 from pinfold.config.kubelet import ConfigError, kubelet_config
-from pinfold.config.section import AgentSection, agent_section, as_written
+from pinfold.config.section import AgentSection, agent_section, as_written, decisive
+from pinfold.config.settings import SETTINGS
 from pinfold.config.startup_checks import log_limits
 from pinfold.config.values import AGENT_SECTION, SettingError, duration
-from pinfold.config.written import read_config
+from pinfold.config.written import KIND, VERSION, read_config
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.versions import VersionSource, told_version
 from pinfold.core.values.quantity import Quantity
@@ -34,7 +35,8 @@ class AgentConfig(Struct, frozen=True):
 
     ``static_pod_path`` is the folder (or file) of manifests that is watched, looked at every
     ``file_check_frequency`` seconds even without a notice; ``logs`` is the bound of a container's
-    log; ``notes`` say what was passed over; ``classes`` is what the file ``resourceClasses`` says.
+    log; ``notes`` say what was passed over; ``written`` are the fields of the file;
+    ``classes`` is what the file ``resourceClasses`` says.
     """
 
     node: NodeConfig
@@ -44,6 +46,7 @@ class AgentConfig(Struct, frozen=True):
     logs: LogLimits = LogLimits()
     notes: tuple[str, ...] = ()
     file: Path | None = None
+    written: Mapping[Any, Any] = {}
     classes: LoadedClasses = LoadedClasses()
 
 
@@ -87,6 +90,7 @@ def load_agent_config(
         logs=LogLimits() if section.containers.runtime == "nri" else _log_limits(path, fields),
         notes=(*filter(None, (loaded.config.kubelet_version_remark,)), *loaded.notes),
         file=file,
+        written=fields,
         classes=load_classes(section.devices.resource_classes),
     )
 
@@ -96,6 +100,23 @@ def _as_recorded(config: NodeConfig, version: str) -> NodeConfig:
     if not version:
         return config
     return config.of_version(told_version(version), VersionSource.RECORD)
+
+
+def deciding_configuration(config: AgentConfig) -> dict[str, Any]:
+    """A KubeletConfiguration by which a plan decides as this agent does, and nothing else of it.
+
+    Paths, sockets and what the API server is told are left out.
+    """
+    names = {name for setting in SETTINGS for name in (setting.field, setting.else_field)}
+    names.add("mergeDefaultEvictionSettings")
+    fields = {name: value for name, value in config.written.items() if name in names}
+    if config.file is None:
+        usual = DEFAULT_NODE.kube_reserved.items()
+        reserved = {name: amount.canonical() for name, amount in usual}
+        policy = DEFAULT_NODE.cpu_manager_policy
+        fields = {"cpuManagerPolicy": policy, "kubeReserved": reserved} | fields
+    section = {**decisive(config.own), "kubeletVersion": str(config.node.kubelet_version)}
+    return {"apiVersion": VERSION, "kind": KIND, **fields, AGENT_SECTION: section}
 
 
 def override_section(config: AgentConfig, **changes: str | None) -> AgentConfig:

@@ -212,6 +212,9 @@ class ClusterSettings(_Group, frozen=True, kw_only=True):
     compute_resources: bool = False
     """Whether the node's devices, CPUs, memory and huge pages are published as
     ComputeResources."""
+    publish_node: bool = False
+    """Whether the machine, the configuration and who has which CPUs are published in a ConfigMap of
+    the namespace ``pinfold-nodes``, for ``pinfold plan --node NAME``."""
     start_up_taint: _TaintKey | None = None
     """The key of a taint with which the kubelet registers its node, removed when containers are
     placed; None: no taint is looked for."""
@@ -350,6 +353,14 @@ def _listed(allowed: Mapping[str, Any]) -> str:
 
 def _fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+
+
+def decisive(section: AgentSection) -> dict[str, Any]:
+    """The settings that decide about pods and are not the default, as a file has them."""
+    usual, own = as_written(AgentSection()), as_written(section)
+    deciding = {"policies", "moves", "cgroups", "rules"}
+    names = [name for name, group in _GROUPS.items() if group in deciding or name == "runtime"]
+    return {name: own[name] for name in names if own[name] != usual[name]}
 
 
 def as_written(section: AgentSection) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from pinfold.documents.cluster_plan import ClusterPlan
 from pinfold.documents.explanation import Explanation, Explanations
 from pinfold.documents.hugepages import HugepageChange, HugepagePools
 from pinfold.documents.live.event import Event
+from pinfold.documents.live.published import PublishedNode
 from pinfold.documents.live.scene import Scene, ScenePage
 from pinfold.documents.machine import Machine
 from pinfold.documents.move_plan import MovePlan
@@ -100,6 +101,9 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),
     "pods": Published(PodList, "`GET /v1/pods`"),
     "profile-check": Published(ProfileCheck, "`pinfold profile check -o json`"),
+    "published-node": Published(
+        PublishedNode, "`node.json` of a node's ConfigMap in the namespace `pinfold-nodes`"
+    ),
     "readiness": Published(Readiness, "`pinfold readiness -o json`"),
     "resize": Published(Resize, "body of `PATCH /v1/pods/{namespace}/{name}`"),
     "resized": Published(

@@ -18,6 +18,7 @@ from tests.scenes.kubectl import kustomized, needs_kubectl
 OVERLAYS = {
     "nodeLabels": "node-labels",
     "nodeResourceTopology": "node-resource-topology",
+    "publishNode": "publish-node",
     "startUpTaint": "start-up-taint",
     "computeResources": "compute-resources",
 }
@@ -108,6 +109,7 @@ def test_each_file_of_an_overlay_is_in_the_chart(tmp_path: Path) -> None:
     every = comparable(rendered(tmp_path, *(f"{value}=true" for value in OVERLAYS)))
     files = [CHART / "base" / "service-account.yaml", *(CHART / "classes").glob("*.yaml")]
     files += [*CHART.glob("overlays/*/rights.yaml"), *CHART.glob("components/*/policy.yaml")]
+    files += CHART.glob("overlays/*/policy.yaml")
     for file in files:
         for one in yaml.safe_load_all(file.read_text()):
             if one["kind"] not in {"Kustomization", "ServiceAccount"}:

@@ -12,9 +12,15 @@ import click
 import pytest
 import yaml
 
-from pinfold.adapters.kubernetes.client import OPERATIONS, PATCH_NODE, Operation
+from pinfold.adapters.kubernetes.client import (
+    APPLY_PUBLISHED,
+    OPERATIONS,
+    PATCH_NODE,
+    Operation,
+)
 from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.adapters.kubernetes.pod_checks import REASON as CPU_DECISION_DIFFERS
+from pinfold.adapters.kubernetes.published_node import NAMESPACE as PUBLISHED
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.node_status import node_labels, node_status
 from pinfold.agent.api_access import NODE_NAME
@@ -91,15 +97,23 @@ def needed(operations: Iterable[Operation]) -> set[tuple[str, str, str]]:
 
 
 def bound_rules(folder: Path) -> list[dict[str, Any]]:
-    """The rules of the cluster roles that are bound to the service account."""
-    roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(folder, "ClusterRole")}
+    """The rules of the roles that are bound to the service account.
+
+    Roles of one namespace are for what is published there.
+    """
     rules = []
-    for binding in of_kind(folder, "ClusterRoleBinding"):
-        assert binding["subjects"] == [
-            {"kind": "ServiceAccount", "name": "pinfold", "namespace": "pinfold"}
-        ]
-        rules += roles.pop(binding["roleRef"]["name"])
-    assert roles == {}
+    for kind, namespace in (("ClusterRole", None), ("Role", PUBLISHED)):
+        roles = {role["metadata"]["name"]: role for role in of_kind(folder, kind)}
+        for binding in of_kind(folder, f"{kind}Binding"):
+            assert binding["subjects"] == [
+                {"kind": "ServiceAccount", "name": "pinfold", "namespace": "pinfold"}
+            ]
+            assert binding["roleRef"]["kind"] == kind
+            role = roles.pop(binding["roleRef"]["name"])
+            found = {one["metadata"].get("namespace") for one in (role, binding)}
+            assert found == {namespace}
+            rules += role["rules"]
+        assert roles == {}
     return rules
 
 
@@ -113,6 +127,7 @@ def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path
     switches = {
         "nodeLabels": own.cluster.node_labels,
         "nodeResourceTopology": own.cluster.node_resource_topology,
+        "publishNode": own.cluster.publish_node,
         "startUpTaint": own.cluster.start_up_taint is not None,
         "computeResources": own.cluster.compute_resources,
     }
@@ -148,6 +163,28 @@ def test_an_agent_may_change_its_own_node_only() -> None:
         "policyName": policy["metadata"]["name"],
         "validationActions": ["Deny"],
     }
+
+
+def test_an_agent_may_publish_its_own_node_only() -> None:
+    folder = KUBERNETES / "overlays" / "publish-node"
+    (namespace,) = of_kind(folder, "Namespace")
+    assert namespace["metadata"]["name"] == PUBLISHED
+    (policy,) = of_kind(folder, "ValidatingAdmissionPolicy")
+    (binding,) = of_kind(folder, "ValidatingAdmissionPolicyBinding")
+    (of_nodes, _) = documents(KUBERNETES / "components" / "own-node")
+    spec = policy["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    # A server-side apply is a create or an update to admission; nothing is deleted.
+    assert rule["resources"] == [APPLY_PUBLISHED.resource]
+    assert rule["operations"] == ["CREATE", "UPDATE"]
+    assert spec["matchConditions"] == of_nodes["spec"]["matchConditions"]
+    assert spec["variables"] == of_nodes["spec"]["variables"]
+    (check,) = spec["validations"]
+    assert f'object.metadata.namespace == "{PUBLISHED}"' in check["expression"]
+    assert 'variables.node != "" && variables.node == object.metadata.name' in check["expression"]
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    assert binding["spec"]["validationActions"] == ["Deny"]
 
 
 def test_the_taint_is_the_one_that_the_page_tells_kubelets_of(tmp_path: Path) -> None:

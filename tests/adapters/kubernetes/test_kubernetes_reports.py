@@ -337,6 +337,7 @@ def test_every_request_of_the_table_was_seen_and_no_other(
             await client.get_node("n1")
             await client.label_node("n1", {"a": "b"})
             await client.apply_topology({"kind": "X", "metadata": {"name": "n1"}})
+            await client.apply_published({"kind": "X", "metadata": {"name": "n1"}})
 
     asyncio.run(scenario())
     table = {one for operations in OPERATIONS.values() for one in operations}

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.connection import JSON, MERGE, Connection
+from pinfold.adapters.kubernetes.published_node import NAMESPACE
 from pinfold.ports.kubernetes import KubernetesError
 
 TIMEOUT: Final = 10.0
@@ -57,12 +58,22 @@ APPLY_TOPOLOGY: Final = Operation(
     _APPLY,
 )
 
+APPLY_PUBLISHED: Final = Operation(
+    "PATCH",
+    f"/api/v1/namespaces/{NAMESPACE}/configmaps/{{name}}?fieldManager={MANAGER}&force=true",
+    "",
+    "configmaps",
+    ("create", "patch"),
+    _APPLY,
+)
+
 OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "": (GET_POD, GET_NODE, CREATE_EVENT, PATCH_EVENT),
     "nodeLabels": (PATCH_NODE,),
     "nodeResourceTopology": (GET_NODE, APPLY_TOPOLOGY),
     # Beside what pinfold.cluster.classes.publishing asks.
     "computeResources": (GET_NODE,),
+    "publishNode": (GET_NODE, APPLY_PUBLISHED),
     "startUpTaint": (GET_NODE, PATCH_NODE),
 }
 """The requests by the setting that asks for them; "": wherever there is an API server."""
@@ -122,6 +133,10 @@ class KubeClient:
     async def apply_topology(self, topology: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create or replace a ``NodeResourceTopology``."""
         return await self._do(APPLY_TOPOLOGY, topology, name=topology["metadata"]["name"])
+
+    async def apply_published(self, published: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Create or replace the ConfigMap in which a node is published."""
+        return await self._do(APPLY_PUBLISHED, published, name=published["metadata"]["name"])
 
     async def close(self) -> None:
         """Close the connections."""

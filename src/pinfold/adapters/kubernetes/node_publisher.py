@@ -1,4 +1,4 @@
-"""Tells the cluster about this node: labels, and a NodeResourceTopology."""
+"""Tells the cluster about this node: labels, a NodeResourceTopology, and what a plan needs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.adapters.kubernetes.published_node import Published, config_map
 from pinfold.admission.node_status import (
     OPTION_LABELS,
     NodeStatus,
@@ -36,6 +37,8 @@ class NodePublisher:
         labels: whether the Node object is labelled.
         topology: whether a ``NodeResourceTopology`` is kept; it belongs to the Node, and goes with
             it.
+        facts: the node as plans need it, for a ConfigMap that goes with the Node, too; None: none
+            is kept.
         period: seconds.
     """
 
@@ -48,6 +51,7 @@ class NodePublisher:
         *,
         labels: bool,
         topology: bool,
+        facts: Callable[[], Published] | None = None,
         period: float = PERIOD,
     ) -> None:
         self._client = client
@@ -55,6 +59,7 @@ class NodePublisher:
         self._status = status
         self._labels = labels
         self._topology = topology
+        self._facts = facts
         self._period = period
         self._published: dict[str, tuple[Mapping[str, Any], float]] = {}
         self._backoff = Backoff(
@@ -94,6 +99,16 @@ class NodePublisher:
                 }
                 await self._client.apply_topology({**topology, "metadata": owned})
                 self._published["topology"] = (topology, time.monotonic())
+
+        if self._facts is not None:
+            facts = self._facts()
+            content = {"machine": facts.machine, "node": facts.node}
+            if self._is_due("facts", content):
+                published = config_map(self._node, facts)
+                owner = await self._client.node_reference(self._node)
+                published["metadata"]["ownerReferences"] = [owner]
+                await self._client.apply_published(published)
+                self._published["facts"] = (content, time.monotonic())
 
     def _is_due(self, what: str, content: Mapping[str, Any]) -> bool:
         before, when = self._published.get(what, ({}, 0.0))
