@@ -15,6 +15,8 @@ from playwright.sync_api import Browser, Page
 
 from tests.roots import ROOT
 from tests.scenes.chromium import chromium, needs_chromium, shown
+from tests.scenes.page_pictures import FOLDER, MOST
+from tests.scenes.plan_picture import NAME, take
 
 pytestmark = needs_chromium
 
@@ -119,3 +121,9 @@ def test_nodes_are_not_compared(browser: Browser, folder: Path) -> None:
         assert seen.page.locator(".changes").count() == 0
         seen.page.get_by_text("Pods and their nodes").click()
         assert "trading/feed-handler" in seen.page.locator("details pre").last.inner_text()
+
+
+def test_the_picture_of_the_documents_can_be_taken_again(browser: Browser, tmp_path: Path) -> None:
+    take(browser, tmp_path)
+    assert (tmp_path / NAME).stat().st_size > 20_000
+    assert (FOLDER / NAME).stat().st_size < MOST
