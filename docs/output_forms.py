@@ -24,6 +24,7 @@ refused with a list of those that there are (exit status 2).
 | `jsonpath=EXPR` | what the template EXPR finds in it, [as `kubectl` has it](#templates) |
 | `jsonpath-file=FILE` | the same, with the template in a file |
 | `name` | names as other commands take them: `pod/web-0`, `pod/trading/db` of a namespace |
+| `wide` | a table: a row for each pod, without colours, for `grep` and `awk` |
 | `svg`, `html` | a picture, and a page |
 
 """

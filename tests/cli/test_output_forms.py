@@ -87,6 +87,27 @@ def test_names_are_what_other_commands_take() -> None:
     assert explained.exit_code == 0
 
 
+def test_a_table_has_a_row_for_each_pod(lines: Lines) -> None:
+    done = run(*PLAN, PODS, "-o", "wide")
+    head, *rows = [line.split() for line in done.stdout.splitlines()]
+    document = json.loads(run(*PLAN, PODS, "-o", "json").stdout)
+    assert head[:3] == ["NAMESPACE", "NAME", "STATUS"]
+    assert head[-3:] == ["QOS", "CPUS", "NUMA"] or head[-2:] == ["QOS", "CPUS"]
+    for row, pod in zip(rows, document["pods"], strict=True):
+        told = dict(zip(head, row, strict=True))
+        assert (told["NAMESPACE"], told["NAME"]) == (pod["namespace"], pod["name"])
+        assert told["STATUS"] == ("Admitted" if pod["admitted"] else "Rejected")
+        owned = [one["cpus"] for one in pod["containers"] if one["exclusive"]]
+        assert (told["CPUS"] == "<none>") == (not owned)
+        assert len(owned) != 1 or told["CPUS"] == owned[0]
+    status = run("status", "--socket", lines.socket, "-o", "wide")
+    assert status.stdout.split()[:2] == ["NAMESPACE", "NAME"]
+    assert "\ndefault " in status.stdout
+    compared = run(*PLAN, "--compare", f"{EXAMPLES}/kubelet-new.yaml", PODS, "-o", "wide")
+    assert compared.exit_code == 2
+    assert "-o wide: this answer has no list of pods" in compared.stderr
+
+
 def test_names_of_a_comparison_are_those_that_change() -> None:
     changed = run(*PLAN, "--compare", f"{EXAMPLES}/kubelet-new.yaml", PODS, "-o", "name").stdout
     assert changed.split() == ["pod/trading/matching-engine", "pod/trading/risk-model"]
@@ -107,7 +128,7 @@ def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
     [
         (
             "table",
-            "'table' is not one of text, json, yaml, jsonpath=EXPR, jsonpath-file=FILE, name,",
+            "'table' is not one of text, json, yaml, jsonpath=EXPR, jsonpath-file=FILE, wide,",
         ),
         ("json=x", "'json=x' is not one of text, json, yaml"),
         ("jsonpath", "template format specified but no template given: -o jsonpath=EXPR."),

@@ -15,8 +15,8 @@ _TEMPLATES: Final = {"jsonpath": "EXPR", "jsonpath-file": "FILE"}
 """Forms that take a value, and what it is called."""
 _WITH_JSON: Final = ("yaml", *_TEMPLATES)
 """What every command prints that has a document."""
-_DOCUMENTS: Final = frozenset({"json", "name", *_WITH_JSON})
-_FORMS: Final = _DOCUMENTS | {"text", "wide", "svg", "html"}
+_DOCUMENTS: Final = frozenset({"json", "name", "wide", *_WITH_JSON})
+_FORMS: Final = _DOCUMENTS | {"text", "svg", "html"}
 
 
 class Output(str):

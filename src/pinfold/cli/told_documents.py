@@ -11,19 +11,23 @@ import click
 import msgspec
 
 from pinfold.cli.output import InputError, input_errors
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.formats.yaml_writing import written_yaml
 from pinfold.render.jsonpath.parts import TemplateError
 from pinfold.render.jsonpath.printing import printed
 from pinfold.render.jsonpath.reading import read_template
 
 _DEFAULT_NAMESPACE: Final = "default"
+_ALWAYS: Final = ("NAMESPACE", "NAME", "STATUS", "QOS", "CPUS")
+_HEADS: Final = (*_ALWAYS[:3], "REASON", *_ALWAYS[3:], "NUMA", "DEVICES", "NODE")
+"""The columns of a table of pods."""
 
 
 def teller(form: str, given: str) -> Callable[[object], str]:
     """What makes the text of a document in this form.
 
     Args:
-        form: ``yaml``, ``name``, ``jsonpath`` or ``jsonpath-file``.
+        form: ``yaml``, ``name``, ``wide``, ``jsonpath`` or ``jsonpath-file``.
         given: the template of ``jsonpath``, the file with it of ``jsonpath-file``.
 
     Raises:
@@ -33,6 +37,8 @@ def teller(form: str, given: str) -> Callable[[object], str]:
         return lambda document: written_yaml([plain(document)])
     if form == "name":
         return lambda document: "".join(f"{name}\n" for name in names_in(plain(document)))
+    if form == "wide":
+        return lambda document: pods_table(plain(document))
     text = _text_of(given) if form == "jsonpath-file" else given
     with input_errors(TemplateError, prefix=f"-o {form}: "):
         template = read_template(text)
@@ -73,6 +79,47 @@ def names_in(document: Mapping[str, Any]) -> Iterator[str]:
             namespace = one.get("namespace") or _DEFAULT_NAMESPACE
             within = "" if namespace == _DEFAULT_NAMESPACE else f"{namespace}/"
             yield f"{kind}/{within}{one['name']}"
+
+
+def pods_table(document: Mapping[str, Any]) -> str:
+    """A row for each pod, below a head; columns in which nobody has anything are not there.
+
+    Raises:
+        InputError: the document has no list of pods.
+    """
+    if "pods" not in document:
+        raise InputError("-o wide: this answer has no list of pods; -o name has names, json all")
+    rows = [*map(_row, document["pods"])]
+    # A plan of several nodes tells of a pod where it is, and of its containers with the node.
+    always = _ALWAYS if any("containers" in one for one in document["pods"]) else _ALWAYS[:3]
+    heads = [head for head in _HEADS if head in always or any(row[head] for row in rows)]
+    lines = [heads, *([row[head] or "<none>" for head in heads] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return "".join(f"{text}\n" for text in texts)
+
+
+def _row(pod: Mapping[str, Any]) -> dict[str, str]:
+    containers = pod.get("containers") or ()
+    bubble = pod.get("bubble") or {}
+    owned = [one["cpus"] for one in containers if one.get("exclusive")]
+    cpus = CPUSet.parse(bubble.get("cpus") or "")
+    for text in owned:
+        cpus |= CPUSet.parse(text)
+    nodes = sorted({node for one in containers for node in one.get("numa_nodes") or ()})
+    devices = (ids for one in containers for ids in (one.get("devices") or {}).values())
+    status = pod.get("phase") or ("Admitted" if pod.get("admitted") else "Rejected")
+    return {
+        "NAMESPACE": pod["namespace"],
+        "NAME": pod["name"],
+        "STATUS": status,
+        "REASON": pod.get("reason") or "",
+        "QOS": pod.get("qos") or "",
+        "CPUS": str(cpus),
+        "NUMA": ",".join(map(str, nodes)),
+        "DEVICES": ",".join(one for ids in devices for one in ids),
+        "NODE": pod.get("node") or "",
+    }
 
 
 def _text_of(path: str) -> str:

@@ -113,7 +113,7 @@ class Other(Struct, frozen=True):
 )
 @resize_option
 @claim_options
-@output_option("text", "json", "name", "svg", "html")
+@output_option("text", "json", "wide", "name", "svg", "html")
 @each_pod_option
 @color_option
 def plan(  # noqa: PLR0913, PLR0917 - click

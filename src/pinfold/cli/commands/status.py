@@ -32,7 +32,7 @@ from pinfold.views.status import Hardware, status_view
 )
 @namespace_option
 @all_namespaces_option
-@output_option("text", "json", "name", "svg", "html")
+@output_option("text", "json", "wide", "name", "svg", "html")
 @each_pod_option
 @color_option
 def status(  # noqa: PLR0913 - the options, one each
