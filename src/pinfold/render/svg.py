@@ -23,6 +23,7 @@ from pinfold.render.plan_view import (
 from pinfold.render.pods.pod_svg import GAP, PodTable
 from pinfold.render.svg_canvas import (
     Canvas,
+    Ruler,
     cell_look,
     describe_cpus,
     owner_look,
@@ -93,7 +94,7 @@ def _arranged(view: PlanView, table: PodTable | None) -> _Page:
 
 def _cost(view: PlanView, table: PodTable, page: _Page) -> float:
     """How far a page is from what is good to look at; a wide one is small where it is shown."""
-    ends = _draw_parts(Canvas(), view, table, page, _TOP)
+    ends = _draw_parts(Ruler(), view, table, page, _TOP)
     height = max(ends)
     waste = 0.0
     if page.beside:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -77,13 +78,21 @@ def escape(text: str) -> str:
 
 def text_width(text: str, size: float, *, mono: bool = False, bold: bool = False) -> float:
     """About the width of ``text`` in pixels: that of wide fonts, so rather too much."""
-    if mono:
-        return size * sum(_ems(char, 0.61) for char in text)
-    ems = sum(0.34 if char in _THIN else _ems(char, _LOWER + 0.1 * char.isupper()) for char in text)
-    return size * ems * (1.1 if bold else 1.0)
+    ems = sum(map(_mono_ems if mono else _ems, text))
+    return size * ems * (1.1 if bold and not mono else 1.0)
 
 
-def _ems(char: str, narrow: float) -> float:
+@lru_cache(1 << 12)
+def _ems(char: str) -> float:
+    return 0.34 if char in _THIN else _wide(char, _LOWER + 0.1 * char.isupper())
+
+
+@lru_cache(1 << 12)
+def _mono_ems(char: str) -> float:
+    return _wide(char, 0.61)
+
+
+def _wide(char: str, narrow: float) -> float:
     return 1.0 if unicodedata.east_asian_width(char) in ("W", "F") else narrow
 
 
@@ -231,6 +240,19 @@ class Canvas:
             f'<rect class="f-bg" width="{width:g}" height="{height:g}" fill="{LIGHT["bg"]}"/>\n'
         )
         return head + "\n".join(self.parts) + "\n</svg>\n"
+
+
+class Ruler(Canvas):
+    """A canvas on which nothing is drawn: how much room a drawing takes is asked before."""
+
+    def rect(self, *_: object, **__: object) -> None:
+        """Nothing."""
+
+    def text(self, *_: object, **__: object) -> None:
+        """Nothing."""
+
+    def cell(self, *_: object) -> None:
+        """Nothing."""
 
 
 Texts = tuple[str, str, str]

@@ -10,7 +10,7 @@ from pinfold.render.node_map import NodeMap, Owner
 from pinfold.render.palette import owner_symbol
 from pinfold.render.plan_view import PlanView, headline
 from pinfold.render.pods.alike import MOST_LINES, ContainerEntry, PodEntry, entries
-from pinfold.render.svg_canvas import Canvas, cell_look, owner_look, text_width, wrap_text
+from pinfold.render.svg_canvas import Canvas, Ruler, cell_look, owner_look, text_width, wrap_text
 
 GAP: Final = 32
 """Between columns of the page."""
@@ -61,6 +61,9 @@ class PodTable:
     def draw(self, canvas: Canvas, at: tuple[float, float, float], columns: int) -> float:
         """Draw it in ``(x, baseline of the title, width)``; returns where to go on."""
         x, y, width = at
+        if isinstance(canvas, Ruler):
+            # There may be tens of thousands of rows, whose heights are known.
+            return y + self.height(width, columns)
         canvas.text((x, y), "Pods", 15, bold=True)
         canvas.text((x + 48, y), self.head, 13, color="dim")
         each = (width - GAP * (columns - 1)) / columns
@@ -74,7 +77,8 @@ class PodTable:
         each = (width - GAP * (columns - 1)) / columns
         heights = self.heights.get(each)
         if heights is None:
-            heights = [self._row(Canvas(), row, (0, 0, each)) for row in self.rows]
+            ruler = Ruler()
+            heights = [self._row(ruler, row, (0, 0, each)) for row in self.rows]
             self.heights[each] = heights
         share = sum(heights) / columns
         column, top = 0, _HEAD
