@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pinfold.cli.output import InputError, input_errors, write_whole
 from pinfold.documents.simulation.results import Simulation
+from pinfold.formats.extras import install_command
 from pinfold.views.report.view import report_view
 
 try:
@@ -20,8 +21,8 @@ try:
     from pinfold.render.report.page import page
 except ModuleNotFoundError as missing:
     raise InputError(
-        f"a report needs {missing.name}; install pinfold with its extra: pip install "
-        "'pinfold[report]'"
+        f"a report needs {missing.name}; install pinfold with its extra: "
+        f"{install_command('report')}"
     ) from None
 
 

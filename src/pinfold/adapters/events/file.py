@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Final, Protocol, Self
 
 from msgspec import Struct
 
+from pinfold.formats.extras import install_command
 from pinfold.linux import durable
 from pinfold.linux.locks import HeldError, Lock, folder_of, lock
 from pinfold.ports.events import EventsError, RunEvent
@@ -71,7 +72,7 @@ def form_of(path: Path) -> Form:
             raise
         raise EventsError(
             f"{path}: {error.name} is not installed, which writes Parquet: "
-            "pip install 'pinfold[parquet]', or write a file .csv"
+            f"{install_command('parquet')}, or write a file .csv"
         ) from None
     found: Form = form
     return found

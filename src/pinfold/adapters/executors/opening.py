@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from pinfold.adapters.executors.local import local_pool, usable_cpus
 from pinfold.adapters.executors.pool import ExecutorError, WorkerPool
+from pinfold.formats.extras import install_command
 
 PROCESSES: Final = "processes"
 DASK: Final = "dask"
@@ -76,7 +77,7 @@ def _dask(choice: Choice, workers: int) -> WorkerPool:
         found = importlib.import_module("pinfold.adapters.executors.dask_cluster")
     except ImportError as error:
         raise ExecutorError(
-            f"the executor dask needs {error.name or 'more'}: pip install 'pinfold[dask]'"
+            f"the executor dask needs {error.name or 'more'}: {install_command('dask')}"
         ) from None
     pool: WorkerPool = found.dask_pool(choice.address, workers)
     return pool

@@ -18,6 +18,7 @@ from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError, config_notes
 from pinfold.config.settings import SettingError, override
 from pinfold.core.machine.machine import MachineError
+from pinfold.formats.extras import install_command
 from pinfold.linux.folders import SOCKET_VARIABLE, default_socket
 from pinfold.node.recovery.recovery import MismatchError
 from pinfold.ports.errors import PortError
@@ -90,8 +91,8 @@ def agent(  # noqa: PLR0913 - the options, one each
         from pinfold.agent.wiring import start_agent  # noqa: PLC0415 - 127 ms
     except ModuleNotFoundError as error:
         raise InputError(
-            f"the agent needs {error.name}; install pinfold with its extra: pip install "
-            "'pinfold[agent]'"
+            f"the agent needs {error.name}; install pinfold with its extra: "
+            f"{install_command('agent')}"
         ) from None
 
     try:

@@ -27,6 +27,7 @@ from pinfold.cli.client import Seconds
 from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.cluster.certificates.keeper import Names
 from pinfold.core.values.names import label_problems
+from pinfold.formats.extras import install_command
 from pinfold.ports.errors import PortError
 from pinfold.ports.kubernetes import VALIDATING_WEBHOOKS, Resource
 from pinfold.web.replica.addresses import parsed_address
@@ -173,7 +174,7 @@ def serve_until_stopped(what: str, *settings: object) -> None:
     except ModuleNotFoundError as error:
         raise InputError(
             f"pinfold {what} serve needs {error.name}; install pinfold with its extras: "
-            "pip install 'pinfold[agent,cluster]'"
+            f"{install_command('agent,cluster')}"
         ) from None
     try:
         asyncio.run(module.serve(*settings))
