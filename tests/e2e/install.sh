@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the tests of whole programs need, on Debian and Ubuntu, as root: containerd 1.7 or
-# newer (1.6 has no NRI), runc, a static busybox, a C compiler, and Chromium for reports. What is
-# there already stays as it is; elsewhere than on Debian, or without root, nothing is done, and the
-# tests that need it say so and are skipped.
+# newer (1.6 has no NRI), runc, a static busybox, a C compiler, Chromium for pages, three shells,
+# readers of manual pages, and a builder of images. What is there already stays as it is; elsewhere
+# than on Debian, or without root, nothing is done, and the tests that need it say so and are
+# skipped.
 set -eu
 
 has_containerd() {
@@ -19,6 +20,10 @@ command -v runc >/dev/null || missing="$missing runc"
 command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 has_containerd || missing="$missing containerd"
 command -v chromium >/dev/null || missing="$missing chromium"
+for program in zsh fish mandoc buildah debootstrap; do
+    command -v $program >/dev/null || missing="$missing $program"
+done
+command -v groff >/dev/null || missing="$missing groff-base"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
