@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pty
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -20,14 +23,14 @@ print("done", file=sys.stderr)
 """
 
 
-def seen(*command: str, term: str = "xterm") -> str:
+def seen(*command: str, term: str = "xterm", **environment: str) -> str:
     """What stands on the terminal that is a command's standard error, with all that moves it."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, *command],
         stdout=subprocess.DEVNULL,
         stderr=theirs,
-        env={**os.environ, "TERM": term},
+        env={**os.environ, "TERM": term, **environment},
     ) as process:
         os.close(theirs)
         text = b""
@@ -55,6 +58,40 @@ def test_nothing_is_told_of_what_is_quick_and_where_no_line_can_be_taken_back(
     seconds: str, term: str
 ) -> None:
     assert seen("-c", _SLOW, seconds, term=term) == "done\r\n"
+
+
+@pytest.mark.parametrize("words", [("history",), ("delete", "pod/web")], ids=" ".join)
+def test_an_agent_that_takes_its_time_is_waited_for_in_words(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "s")
+    body = b'{"version": 1, "entries": []}'
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def answer_late() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(1 << 16)
+                time.sleep(1.8)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n" + body)
+
+        thread = threading.Thread(target=answer_late)
+        thread.start()
+        text = seen("-m", "pinfold", *words, PINFOLD_SOCKET=path)
+        thread.join()
+    assert "waiting for the agent ... 1 s" in text
+    # Taken back before anything else is said.
+    assert "waiting" not in text.rpartition("\r\x1b[K")[2]
+
+
+def test_what_is_done_beside_is_not_told() -> None:
+    beside = (
+        "import threading\n"
+        "thread = threading.Thread(target=lambda: exec(program))\n"
+        "thread.start()\nthread.join()\n"
+    )
+    assert seen("-c", f"program = {_SLOW!r}\n{beside}", "1.4") == "done\r\n"
 
 
 def test_nothing_is_told_where_standard_error_is_no_terminal() -> None:

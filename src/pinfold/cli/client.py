@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from pinfold.cli.output import F, InputError, Refused
+from pinfold.cli.progress_line import progress_line
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.core.values.duration import DurationError, parse_duration
 from pinfold.linux.folders import SOCKET_VARIABLE, default_socket
@@ -180,8 +181,9 @@ class Client:
             # Who refuses a request may do so before it is all sent.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            text = answer.read()
+            with progress_line("waiting for the agent"):
+                answer = connection.getresponse()
+                text = answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
         finally:

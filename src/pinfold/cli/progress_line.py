@@ -44,14 +44,16 @@ def progress_line(what: str, total: int | None = None) -> Iterator[Count]:
     """Say on standard error what is being done, once it has taken a second.
 
     One line, which is gone at the end of the ``with``; nothing where standard error is no terminal
-    that can take a line back, wherever standard output goes.
+    that can take a line back, wherever standard output goes, and nothing of a thread beside.
 
     Args:
         what: such as ``placing pods``.
         total: how many there are, where the ``with`` counts them.
     """
     count, stream = Count(total), sys.stderr or None
-    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
+    shows = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    # A terminal has one line to be at: what several do at once is told by who waits for them.
+    if stream is None or not shows or threading.current_thread() is not threading.main_thread():
         yield count
         return
     over = threading.Event()

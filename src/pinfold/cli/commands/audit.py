@@ -28,6 +28,7 @@ from pinfold.cli.client import Client, socket_option
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.agents import agents_node_option
 from pinfold.cli.output import InputError, color_option, input_errors, print_text
+from pinfold.cli.progress_line import progress_line
 from pinfold.cli.start.exit_statuses import ANSWERED, DIFFERS
 from pinfold.cli.terminal import style
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
@@ -100,7 +101,8 @@ def audit(  # noqa: PLR0913 - the options
     place = Place(root, state_path, kubelet=kubelet, only_given=bool(given))
     with input_errors(PortError, StateFileError, RecordError):
         _check_there(given, root)
-        report = _look(place, given, socket, runtime_endpoint)
+        with progress_line("comparing with the kernel"):
+            report = _look(place, given, socket, runtime_endpoint)
     if output.is_document:
         output.tell(audit_document(report, strict=strict))
     else:

@@ -14,6 +14,7 @@ from pinfold.adapters.kubernetes.files import (
 )
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.output import Refused, input_errors, print_text
+from pinfold.cli.progress_line import progress_line
 from pinfold.core.dra.convert import Converted, to_classes, to_dra
 from pinfold.core.dra.names import DEFAULT_DRIVER
 from pinfold.core.dra.objects import ConvertError, InvalidError, Located, located
@@ -52,7 +53,7 @@ def convert(
     quotas count these; all else stays as it is. The result is one stream of manifests. What could
     not be carried over is told on standard error.
     """
-    with input_errors(ManifestError, InvalidError):
+    with input_errors(ManifestError, InvalidError), progress_line("converting"):
         objects = tuple(_objects(files))
         try:
             converted = (

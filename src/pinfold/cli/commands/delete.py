@@ -27,6 +27,7 @@ from pinfold.cli.options.pods import (
     namespace_option,
 )
 from pinfold.cli.output import InputError, Refused
+from pinfold.cli.progress_line import progress_line
 from pinfold.documents.api import PodList
 
 _GONE: Final = 404
@@ -159,7 +160,9 @@ def _ended(
     why.start()
     try:
         for _ in paths:
-            yield told.get()
+            with progress_line("waiting for the agent"):
+                one = told.get()
+            yield one
     finally:
         why.cancel()
 

@@ -13,6 +13,7 @@ from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
 from pinfold.adapters.machines.source import open_machine
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.output import InputError, Refused, input_errors, machine_option
+from pinfold.cli.progress_line import progress_line
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.memory.hugepage_pools import (
     Pool,
@@ -102,8 +103,10 @@ def allocate(  # noqa: PLR0913 - the options, one each
         after = before
         if asked:
             if compact:
-                pools.compact()
-            after = pools.allocate(before, asked, exact=spread, best_effort=best_effort)
+                with progress_line("compacting memory"):
+                    pools.compact()
+            with progress_line("asking the kernel for pages"):
+                after = pools.allocate(before, asked, exact=spread, best_effort=best_effort)
     _tell(bytes_, asked, before, after, output)
 
 
@@ -135,7 +138,8 @@ def release(  # noqa: PLR0913 - the options, one each
             asked = max(0, sum(pool.kept for pool in before.values()) - asked)
         elif amount is None:
             asked = unused(before.values(), pools.spare(bytes_))
-        after = pools.release(before, asked) if asked else before
+        with progress_line("giving pages back"):
+            after = pools.release(before, asked) if asked else before
     _tell(bytes_, asked, before, after, output)
 
 

@@ -17,6 +17,7 @@ from pinfold.adapters.kubernetes.files import (
 )
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.output import InputError, input_errors, print_text
+from pinfold.cli.progress_line import progress_line
 from pinfold.cli.start import exit_statuses
 from pinfold.cli.start.exit_statuses import ANSWERED, GIVEN_UP
 from pinfold.core.classes.compute_resource import ComputeResource
@@ -76,7 +77,7 @@ def readiness(
     if now is None:
         now = time.time()
     read = _Read()
-    with input_errors(ManifestError, InvalidError):
+    with input_errors(ManifestError, InvalidError), progress_line("reading the manifests"):
         for place, document in manifest_documents(files):
             for one in located(place, document.content):
                 read.take(one)
