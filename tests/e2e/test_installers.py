@@ -21,7 +21,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of pipx and uv, of the index that pip asks."""
     home = tmp_path_factory.mktemp("tools")
     venv.create(home, with_pip=True, symlinks=True)
-    command = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "pipx", "uv"]
+    python = str(home / "bin" / "python")
+    command = [python, "-m", "pip", "install", "--quiet", "pipx", "uv"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"the index has no pipx or no uv: {done.stderr.splitlines()[-1]}")
@@ -31,8 +32,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
-    subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir"]
+    subprocess.run([*build, str(folder), str(ROOT)], check=True, stdout=subprocess.DEVNULL)
     (built,) = folder.glob("*.whl")
     return built
 
