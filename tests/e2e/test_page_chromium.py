@@ -98,3 +98,16 @@ def test_the_pictures_of_the_documents_can_be_taken_again(browser: Browser, tmp_
         name = f"page-{scheme}.png"
         assert (tmp_path / name).stat().st_size > 20_000
         assert (FOLDER / name).stat().st_size < MOST
+
+
+def test_pods_that_are_alike_are_one_row_that_can_be_opened(browser: Browser, folder: Path) -> None:
+    """150 replicas of a deployment, and three that were refused for one reason."""
+    with shown(browser, folder / "large.html") as seen:
+        rows = seen.page.locator(".pod")
+        web = rows.filter(has_text="deployment/web")
+        assert web.locator(".times").text_content() == "× 150"
+        web.locator("summary").click()
+        assert web.locator("details li").count() == 101  # the last says how many more
+        late = rows.filter(has_text="team-1/late-0")
+        assert (rows.filter(has_text="refused").count(), late.count()) == (1, 1)
+        assert late.locator(".times").text_content() == "× 3"

@@ -1,4 +1,7 @@
-/** Which pods are told in one row: replicas of a workload of which none has a CPU, or anything else, of its own. */
+/**
+ * Which pods are told in one row: replicas of a workload of which none has a CPU, or anything else, of its own, and
+ * those that were refused for the same reason.
+ */
 import {podKey} from "./model.js";
 
 const FEW = 12; // so many rows are read sooner than they are opened
@@ -30,11 +33,11 @@ function uidOf(pod) {
 /** What makes it one of many; null where it has something of its own. */
 function kindOf(pod) {
   const containers = pod.containers ?? [];
-  if (!pod.workload || (pod.whole ?? []).length) return null;
+  if ((!pod.workload && pod.admitted) || (pod.whole ?? []).length) return null;
   if (containers.some((one) => one.exclusive || one.owner || (one.extras ?? []).length)) return null;
   return JSON.stringify([
     pod.namespace,
-    pod.workload,
+    pod.workload ?? "",
     pod.word,
     pod.admitted,
     pod.ended ?? false,

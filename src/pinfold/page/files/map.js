@@ -186,7 +186,9 @@ export class NodeMap {
     if (!this.index || width <= 0) return;
     // On a telephone one scrolls anyway, and cells are touched.
     const height =
-      width < 40 * rem ? 2.5 * window.innerHeight : Math.max(16 * rem, window.innerHeight - 16 * rem);
+      window.innerWidth < 40 * rem
+        ? 2.5 * window.innerHeight
+        : Math.max(16 * rem, window.innerHeight - 16 * rem);
     const size = `${Math.round(width)} ${Math.round(height)} ${rem}`;
     if (size === this.size) return;
     this.size = size;

@@ -26,7 +26,7 @@ export function podRow(row, index, target) {
       "span",
       {class: "pod-name"},
       make("span", {class: "namespace"}, `${pod.namespace}/`),
-      many ? pod.workload : pod.name,
+      many ? (pod.workload ?? `${pod.name} …`) : pod.name,
     ),
     many ? make("span", {class: "times"}, `× ${row.pods.length}`) : null,
     only ? make("span", {class: only.exclusive ? "cpus own" : "cpus"}, whereOf(only)) : null,
