@@ -73,6 +73,8 @@ def test_every_command_says_so_before_it_answers(words: tuple[str, ...]) -> None
     assert result.exit_code == 0, result.output
     assert result.stderr.startswith(f"note: {MIXED}")
     assert not run(*words, *STATIC, "--node", "n1").stderr
+    is_for_others = "svg" in words
+    assert ("pods of 2 nodes" in result.stdout) is is_for_others, "once, where it is read"
 
 
 @pytest.mark.parametrize("words", [(), ("--pod", "a"), ("--pod", "a", "--pod", "other")])

@@ -163,8 +163,9 @@ def plan(  # noqa: PLR0913, PLR0917 - click
             output.tell(document)
             return
         view = replace(plan_view(document, planned_on(placed, request.owners)), each=each_pod)
-        # What is on standard error already is not told twice.
-        view = replace(view, notes=tuple(n for n in view.notes if n not in request.told_first))
+        if output == "text":
+            # What is on standard error already is not told twice; a picture is for others, too.
+            view = replace(view, notes=tuple(n for n in view.notes if n not in request.told_first))
         text = ""
         if output != "html":
             text = render_plan_svg(view) if output == "svg" else render_plan(view, style(color))
@@ -224,7 +225,7 @@ def _compare(  # noqa: PLR0913 - what was asked, and how it is told
     names = other.names((request.source, source), before.planner.config, config)
     print_compared(
         request,
-        ((before, request.notes), (after, notes)),
+        ((before, request.notes_below if output == "text" else request.notes), (after, notes)),
         names,
         document,
         each_pod=each_pod,
