@@ -57,3 +57,13 @@ def test_a_document_of_another_version_is_refused(api: Served) -> None:
     told = client.get("/v1/status") | {"version": 2}
     with pytest.raises(RefusedError, match=r"Invalid value 2 - at `\$\.version`; the agent is"):
         client.understood(told, Status)
+
+
+def test_what_is_wrong_and_what_helps_are_apart(api: Served) -> None:
+    client = Client(str(api.path))
+    with pytest.raises(RefusedError) as caught:
+        client.delete("/v1/pods/default/none")
+    error = caught.value
+    assert error.status == 404
+    assert error.remedy == "pinfold status shows the pods"
+    assert error.message == f"{error.problem} ({error.remedy})"

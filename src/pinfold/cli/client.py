@@ -43,11 +43,17 @@ class NoAgentError(InputError):
 
 
 class RefusedError(Refused):
-    """The agent refused, with this status of HTTP; 0 where there is none."""
+    """The agent refused, with this status of HTTP; 0 where there is none.
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    ``problem`` is what it says, and ``remedy`` what helps, "" where nothing does; the message is
+    both.
+    """
+
+    def __init__(self, status: int, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem} ({remedy})" if remedy else problem)
         self.status = status
+        self.problem = problem
+        self.remedy = remedy
 
 
 def socket_option(command: F) -> F:
@@ -194,13 +200,19 @@ class Client:
         return content
 
     def _refused(self, content: object, status: int, reason: str) -> RefusedError:
-        problem = _problem(content, status, reason)
+        error = content.get("error") if isinstance(content, dict) else None
+        fault = error if isinstance(error, dict) else {}
+        problem = str(fault.get("message", f"the agent answered {status} {reason}"))
+        remedy = str(fault.get("remedy") or "")
         if status == _NO_METHOD or problem.startswith(_NO_PATH):
-            problem = (
+            return RefusedError(
+                status,
                 f"the agent is pinfold {self._version()}, which cannot do this: ask it with a "
-                "program of that version, or restart it with this one"
+                "program of that version, or restart it with this one",
             )
-        return RefusedError(status, problem)
+        if remedy.startswith("GET /v1/"):  # an older agent, which speaks to programs only
+            remedy = "pinfold status shows the pods"
+        return RefusedError(status, problem, "" if remedy in problem else remedy)
 
     def _unreachable(self, error: Exception) -> click.ClickException:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
@@ -225,16 +237,6 @@ def _parsed(text: bytes) -> Any:  # noqa: ANN401 - any document
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return text.decode(errors="replace")
-
-
-def _problem(content: object, status: int, reason: str) -> str:
-    error = content.get("error") if isinstance(content, dict) else None
-    if not isinstance(error, dict):
-        return f"the agent answered {status} {reason}"
-    message, remedy = str(error.get("message", reason)), error.get("remedy")
-    if str(remedy).startswith("GET /v1/"):  # an older agent, which speaks to programs only
-        remedy = "pinfold status shows the pods"
-    return f"{message} ({remedy})" if remedy and str(remedy) not in message else message
 
 
 def pod_path(name: str, within: str | None = None) -> str:

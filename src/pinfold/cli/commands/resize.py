@@ -80,8 +80,8 @@ def resize(  # noqa: PLR0913, PLR0917 - click
         other = other_place(*place) if error.status == _NOT_FOUND else None
         if other is None:
             raise
-        message = f"{error.message}; {other[0]} is {other[1]}"
-        raise RefusedError(error.status, message) from None
+        problem = f"{error.problem}; {other[0]} is {other[1]}"
+        raise RefusedError(error.status, problem, error.remedy) from None
     answer = client.understood(told, ResizeAnswer)
     if output.is_document:
         output.tell(answer)
