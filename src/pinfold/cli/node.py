@@ -34,7 +34,7 @@ from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.nodes.devices import node_devices
 from pinfold.planning.planner import Plan, Planner
 from pinfold.planning.quotas import PlannedQuotas
-from pinfold.planning.resource_notes import class_notes
+from pinfold.planning.resource_notes import class_notes, volume_notes
 
 if TYPE_CHECKING:
     from pinfold.cli.live_cluster import LiveCluster, OnNode
@@ -126,6 +126,7 @@ def load_request(
                 as_kubelet=as_kubelet,
             )
     notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, planned))
+    notes = (*notes, *volume_notes(planner, planned, read.in_memory))
     if live is not None and on_node is not None:
         said_live = said_once(live.notes({on_node.name: planner}, read.pods))
         notes = (*machine_notes, *said_live, *notes)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pinfold.core.classes.names import class_of, class_resource
 from pinfold.core.classes.resource_class import ResourceClass
 from pinfold.core.devices.state import DeviceState
-from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.pod import Pod, QOSClass
 from pinfold.core.values.notes import Note, said_once
 from pinfold.core.values.resource_names import is_extended
 from pinfold.planning.planner import Planner
@@ -63,6 +63,32 @@ def _class_notes(planner: Planner, pods: Iterable[Pod]) -> Iterator[Note]:
         elif not count and name in asked:
             why = f"selects no device of this node{_why_none(one, state)}"
             yield Note(f"class {one.name}", why, " ")
+
+
+def volume_notes(
+    planner: Planner, pods: Iterable[Pod], in_memory: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield where a pod's memory has a place, and a kubelet leaves that of a volume to chance.
+
+    ``in_memory`` are the names of volumes in memory, by the pods' uids.  An agent that runs pods
+    itself binds them.
+    """
+    config = planner.config
+    is_kubelets = config.own is None or config.runtime == "nri"
+    if config.memory_manager_policy != "Static" or not is_kubelets:
+        return
+    if len(planner.machine.numa_nodes) > 1:
+        yield from said_once(
+            Note(
+                f"pod {pod.full_name}: volume {name}",
+                "in memory: a page is on the NUMA node of whoever touches it first, whatever the "
+                "memory manager has given the pod",
+                " is ",
+            )
+            for pod in pods
+            if pod.qos is QOSClass.GUARANTEED
+            for name in in_memory.get(pod.uid, ())
+        )
 
 
 def _why_none(one: ResourceClass, state: DeviceState) -> str:

@@ -12,7 +12,9 @@ from pinfold.adapters.kubernetes.files import object_refused
 from pinfold.core.classes.names import class_of, no_such_class
 from pinfold.core.kubelet.node_object import NodeObject, node_from_api
 from pinfold.core.pod.api import PodError, described
+from pinfold.core.pod.hugepages import MEDIUM_MEMORY
 from pinfold.core.pod.manifest.fields import mapping, text_of
+from pinfold.core.pod.manifest.names import items
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.priorities import PriorityClass, priority_class_from_api
 from pinfold.core.pod.scheduling import ANYWHERE, Scheduling, scheduling_from_api
@@ -147,6 +149,16 @@ def scheduling_of(
                 raise object_refused(where, f"pod {pod.full_name}: {error}") from None
         if one is not ANYWHERE:
             yield pod.uid, one
+
+
+def in_memory(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a pod's volumes whose files are ordinary memory; of a manifest that is valid."""
+    return tuple(
+        str(volume.get("name"))
+        for volume, _ in items(content.get("spec") or {}, "volumes", "spec")
+        if isinstance(found := volume.get("emptyDir"), dict)
+        and found.get("medium") == MEDIUM_MEMORY
+    )
 
 
 def _put(there: dict[Any, _Made], key: object, made: _Made, called: str) -> None:

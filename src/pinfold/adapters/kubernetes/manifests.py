@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.adapters.kubernetes.beside_pods import BesidePods, ClaimNames, scheduling_of
+from pinfold.adapters.kubernetes.beside_pods import BesidePods, ClaimNames, in_memory, scheduling_of
 from pinfold.adapters.kubernetes.class_manifests import ClassManifests
 from pinfold.adapters.kubernetes.files import (
     ManifestError,
@@ -55,9 +55,9 @@ class Manifests(Struct, frozen=True):
     """The pods of some files in their order, and notes on what was left out.
 
     Of each pod that says where it may run, ``scheduling`` has that, and ``owners`` the workloads
-    that it is of; where there are ``quotas``, ``counted`` is what of the pods decides about them;
-    all three by uid.  What pods and quotas name by the short name of one of the ``classes`` is
-    under that of its resource.
+    that it is of, and ``in_memory`` the names of its volumes there; where there are ``quotas``,
+    ``counted`` is what of the pods decides about them; all of these by uid.  What pods and quotas
+    name by the short name of one of the ``classes`` is under that of its resource.
     """
 
     pods: tuple[Pod, ...]
@@ -71,6 +71,7 @@ class Manifests(Struct, frozen=True):
     nodes: tuple[NodeObject, ...] = ()
     scheduling: Mapping[str, Scheduling] = {}
     owners: Mapping[str, tuple[PodOwner, ...]] = {}
+    in_memory: Mapping[str, tuple[str, ...]] = {}
 
 
 def read_manifests(
@@ -111,10 +112,9 @@ def read_manifests(
     counted, beside = reader.counted(), reader.beside
     reader.notes.extend(beside.unknown_claims(counted))
     said = said_once((*reader.notes, *_passed_over(pods, own=own)))
-    notes = tuple(map(printable, said))
     return Manifests(
         pods,
-        notes,
+        tuple(map(printable, said)),
         tuple(beside.quotas.values()),
         counted,
         tuple(reader.of_classes.classes.values()),
@@ -124,6 +124,7 @@ def read_manifests(
         tuple(beside.nodes.values()),
         dict(scheduling_of((*one, reader.objects[one[0].uid]) for one in reader.pods.values())),
         reader.owners,
+        {uid: names for uid, one in reader.objects.items() if (names := in_memory(one))},
     )
 
 
