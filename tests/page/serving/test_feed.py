@@ -133,7 +133,7 @@ def test_an_agent_that_goes_is_told_and_so_is_the_next(tmp_path: Path) -> None:
             kinds = [next(late).kind, next(late).kind]
             assert kinds == ["whole", "away"]
         with served(path):
-            event = next(events)
+            event = next(one for one in events if one.kind != "away")
             assert (event.kind, owners(event)) == ("whole", {}), (
                 "another agent, which knows nothing"
             )
@@ -147,7 +147,7 @@ def test_the_page_may_be_there_before_the_agent(tmp_path: Path) -> None:
         assert event.kind == "away"
         assert page.ask("GET", "/").status == 200
         with served(path):
-            assert next(events).kind == "whole"
+            assert next(one for one in events if one.kind != "away").kind == "whole"
 
 
 def test_nothing_is_read_while_nobody_looks(node: Served, page: ServedPage) -> None:

@@ -27,14 +27,14 @@ class Seen(Struct):
         boxes: of the boxes of the machine.
         since: of the scene from which on nothing was forgotten.
         observed: of what containers and CPUs did.
-        away: whether it was told that the agent is away.
+        away: why it was told that the agent is away; "" where it is there.
     """
 
     scenes: int = NOTHING
     boxes: int = NOTHING
     since: int = NOTHING
     observed: int = NOTHING
-    away: bool = False
+    away: str = ""
 
 
 class Drawn:
@@ -119,9 +119,9 @@ class Drawn:
                 yield self._message("observed", observed=self._observed)
             seen.scenes, seen.boxes = now.scenes, now.boxes
             seen.since, seen.observed = now.since, now.observed
-        if self.problem and not seen.away:
+        if self.problem and seen.away != self.problem:
             yield self._message("away", problem=self.problem)
-        seen.away = bool(self.problem)
+        seen.away = self.problem
 
     def _message(
         self,

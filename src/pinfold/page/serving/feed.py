@@ -64,6 +64,11 @@ class Feed:
         """Whether the agent is read now."""
         return self._reading is not None
 
+    def expect(self) -> None:
+        """Somebody is going to look: what is told then can be had meanwhile."""
+        with self._looking():
+            pass
+
     async def messages(self, last_id: str) -> AsyncGenerator[bytes, None]:
         """What a browser is told, piece by piece, until the feed is closed.
 

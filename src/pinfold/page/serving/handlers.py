@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from pinfold.formats.event_stream import MEDIA_TYPE
 from pinfold.page.files_of_page import page_files
 from pinfold.page.serving.answers import POLICY
+from pinfold.page.serving.compression import STREAM_BEGINS, block, compressed, wants_gzip
 from pinfold.page.serving.door import ADMITTED
 from pinfold.page.serving.feed import Feed
 from pinfold.page.serving.past import Past
@@ -24,6 +25,8 @@ from pinfold.web.requests import limit, seconds
 
 MOST_STREAMS: Final = 64
 """Pages that are open at the same time."""
+
+_GZIP: Final = {"Content-Encoding": "gzip"}
 
 _TYPES: Final[Mapping[str, str]] = {
     "html": "text/html; charset=utf-8",
@@ -44,7 +47,8 @@ class PageHandlers:
         self._tags: dict[str, str] = {}
 
     async def page(self, request: Request) -> Response:
-        """The page itself."""
+        """The page itself, which is going to ask for the node."""
+        self._feed.expect()
         return self._file(request, "index.html")
 
     async def file(self, request: Request) -> Response:
@@ -60,11 +64,18 @@ class PageHandlers:
             raise Refusal(404, f"the page has no file {name!r}")
         tag = self._tags.get(name)
         if tag is None:
-            tag = self._tags[name] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            tag = self._tags[name] = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
         # To be asked for each time: another version of the program has others.
-        headers = {**POLICY, "Cache-Control": "private, no-cache", "ETag": tag}
+        headers = {
+            **POLICY,
+            "Cache-Control": "private, no-cache",
+            "ETag": tag,
+            "Vary": "Accept-Encoding",
+        }
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
+        if wants_gzip(request):
+            content, headers = compressed(content), {**headers, **_GZIP}
         return Response(content, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 
     async def events(self, request: Request) -> Response:
@@ -75,7 +86,10 @@ class PageHandlers:
         if request.method == "HEAD":
             return Response(headers=headers)
         self._streams += 1
-        return _Stream(self._messages(request), self._ended, headers)
+        messages = self._messages(request)
+        if wants_gzip(request):
+            messages, headers = _compressed(messages), {**headers, **_GZIP}
+        return _Stream(messages, self._ended, headers)
 
     def _ended(self) -> None:
         self._streams -= 1
@@ -115,6 +129,13 @@ class PageHandlers:
     async def observation(self, _request: Request) -> Response:
         """What containers and CPUs do."""
         return _document(await self._agent.ask(OBSERVATION))
+
+
+async def _compressed(messages: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    yield STREAM_BEGINS
+    async with aclosing(messages):
+        async for message in messages:
+            yield block(message)
 
 
 class _Stream(StreamingResponse):
