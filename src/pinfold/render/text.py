@@ -36,24 +36,37 @@ _STACKED: Final = 40
 """Below this width values stand below their names."""
 
 
-def render_plan(view: PlanView, style: Style) -> str:
-    """The whole plan, ending in a newline."""
+def render_plan(view: PlanView, style: Style, only: str = "") -> str:
+    """The whole plan, ending in a newline; ``only`` its ``map``, or its ``pods``."""
     lines = [*title_lines(view.title, view.subtitle, style), []]
-    lines += [*map_lines(view.node_map, style), []]
+    if only != "pods":
+        lines += _map(view, style)
+    if view.pods and only != "map":
+        lines += [*pod_lines(view, style), []]
+    if not only:
+        lines += _remarks(view, style)
+    lines.pop()
+    return print_lines(lines, style)
+
+
+def _map(view: PlanView, style: Style) -> list[Line]:
+    lines = [*map_lines(view.node_map, style), []]
     if legend := list(legend_lines(view.node_map, style)):
         lines += [*legend, []]
     if view.numa:
         lines += [*numa_lines(view.numa, style), []]
-    if view.pods:
-        lines += [*pod_lines(view, style), []]
+    return lines
+
+
+def _remarks(view: PlanView, style: Style) -> list[Line]:
+    lines: list[Line] = []
     if view.resizes:
         lines += [*_resize_lines(view, style), []]
     if facts := list(summary_facts(view)):
         lines += [*summary_lines(facts, style), []]
     if view.notes:
         lines += [*note_lines(view.notes, style), []]
-    lines.pop()
-    return print_lines(lines, style)
+    return lines
 
 
 def title_lines(title: str, subtitle: str, style: Style) -> Iterator[Line]:
