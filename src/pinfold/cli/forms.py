@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import click
 from click.shell_completion import CompletionItem
 
-from pinfold.cli.output import F, print_json
+from pinfold.cli.output import F, json_text
 
 _TEMPLATES: Final = {"jsonpath": "EXPR", "jsonpath-file": "FILE"}
 """Forms that take a value, and what it is called."""
@@ -37,12 +37,13 @@ class Output(str):
         """Whether it is told of the document, and not drawn for people."""
         return self in _DOCUMENTS
 
+    def told(self, document: object) -> str:
+        """A document, such as an agent has told, as text; exits with one clear line."""
+        return json_text(document) if self._text is None else self._text(document)
+
     def tell(self, document: object) -> None:
-        """Print a document: a record, or what an agent has told; exits with one clear line."""
-        if self._text is None:
-            print_json(document)
-        else:
-            click.echo(self._text(document), nl=False)
+        """Print a document, as :meth:`told`."""
+        click.echo(self.told(document), nl=False)
 
 
 class Forms(click.Choice[str]):

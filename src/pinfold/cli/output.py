@@ -86,9 +86,14 @@ def color_option(command: F) -> F:
     )(command)
 
 
+def json_text(document: object) -> str:
+    """A document as JSON for people and programs: a record, or what an agent has told."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
 def print_json(document: object) -> None:
-    """Print a document as JSON: a record, or what an agent has told."""
-    print_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    """Print a document as JSON."""
+    print_text(json_text(document))
 
 
 def print_text(text: str) -> None:
