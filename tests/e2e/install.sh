@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what the tests of whole programs need, on Debian and Ubuntu, as root: containerd 1.7 or
-# newer (1.6 has no NRI), runc, a static busybox, a C compiler, Chromium for pages, three shells,
-# readers of manual pages, and a builder of images. What is there already stays as it is; elsewhere
-# than on Debian, or without root, nothing is done, and the tests that need it say so and are
-# skipped.
+# newer (1.6 has no NRI), runc, a static busybox, a C compiler, tmux, Chromium for pages, three
+# shells, readers of manual pages, and a builder of images. What is there already stays as it is;
+# elsewhere than on Debian, or without root, nothing is done, and the tests that need it say so and
+# are skipped.
 set -eu
 
 has_containerd() {
@@ -19,6 +19,7 @@ command -v runc >/dev/null || missing="$missing runc"
 [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || missing="$missing busybox-static"
 command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 has_containerd || missing="$missing containerd"
+command -v tmux >/dev/null || missing="$missing tmux"
 command -v chromium >/dev/null || missing="$missing chromium"
 for program in zsh fish mandoc buildah debootstrap; do
     command -v $program >/dev/null || missing="$missing $program"
