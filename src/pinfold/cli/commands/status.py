@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
-
 import click
 from msgspec.structs import replace
 
@@ -16,7 +13,9 @@ from pinfold.cli.output import color_option, each_pod_option, print_text
 from pinfold.cli.terminal import style
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
+from pinfold.render.plan_view import PlanView
 from pinfold.render.svg import render_plan_svg
+from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
 from pinfold.views.status import Hardware, status_view
 
@@ -24,7 +23,13 @@ from pinfold.views.status import Hardware, status_view
 @click.command()
 @agents_node_option
 @socket_option
-@click.option("--watch", "-w", is_flag=True, help="Show it again each second, until Ctrl-C.")
+@click.option(
+    "--watch",
+    "-w",
+    is_flag=True,
+    help="Follow it: on the whole screen of a terminal until q, elsewhere a text for each "
+    "change, or with -o json an event in each line.",
+)
 @click.option(
     "--ready",
     is_flag=True,
@@ -58,17 +63,26 @@ def status(  # noqa: PLR0913 - the options, one each
         client.get("/readyz")
         click.echo("ready")
         return
-    if not watch:
-        _print(client, output, namespace, each_pod=each_pod, color=color)
+    if watch:
+        _watch(client, output, namespace, each_pod=each_pod, color=color)
         return
-    while True:
-        text = _text(client, output, namespace, each_pod=each_pod, color=color)
-        if sys.stdout.isatty():
-            # Home, the new text with each line's rest cleared, then everything below cleared.
-            text = "\033[H" + text.replace("\n", "\033[K\n") + "\033[J"
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        time.sleep(1.0)
+    _print(client, output, namespace, each_pod=each_pod, color=color)
+
+
+def _watch(
+    client: Client, output: Output, namespace: str | None, *, each_pod: bool, color: bool | None
+) -> None:
+    from pinfold.cli.watch.watching import Watching  # noqa: PLC0415 - 8 ms
+
+    def draw(status: Status, machine: Hardware, node: Node, on: Style, part: str) -> str:
+        view = _view(status, machine, node, namespace, each_pod=each_pod)
+        return _drawn(view, output, on, part)
+
+    watching = Watching(client, draw, color)
+    if output == "text" and watching.has_screen:
+        watching.on_screen()
+    else:
+        watching.as_text(output, namespace)
 
 
 def _print(
@@ -94,16 +108,23 @@ def _text(
     client: Client, output: Output, namespace: str | None, *, each_pod: bool, color: bool | None
 ) -> str:
     status = client.read("/v1/status", Status)
-    view = status_view(
-        status, Hardware.told(client.get("/v1/machine")), client.read("/v1/node", Node)
-    )
-    if view.pins:
-        rows = zip(view.pods, status.pods, strict=True)
-        view = replace(
-            view,
-            pods=tuple(row for row, pod in rows if namespace in (None, pod.namespace)),
-            each=each_pod,
-        )
+    machine, node = Hardware.told(client.get("/v1/machine")), client.read("/v1/node", Node)
+    view = _view(status, machine, node, namespace, each_pod=each_pod)
+    return _drawn(view, output, style(color))
+
+
+def _view(
+    status: Status, on: Hardware, node: Node, namespace: str | None, *, each_pod: bool
+) -> PlanView:
+    view = status_view(status, on, node)
+    if not view.pins:
+        return view
+    rows = zip(view.pods, status.pods, strict=True)
+    pods = tuple(row for row, pod in rows if namespace in (None, pod.namespace))
+    return replace(view, pods=pods, each=each_pod)
+
+
+def _drawn(view: PlanView, output: Output, on: Style, part: str = "") -> str:
     if output == "svg":
         return render_plan_svg(view)
     if output == "html":
@@ -111,4 +132,4 @@ def _text(
 
         return status_page(view)
 
-    return render_plan(view, style(color))
+    return render_plan(view, on, part)

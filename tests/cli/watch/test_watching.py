@@ -1,0 +1,94 @@
+"""``pinfold status --watch`` where there is no terminal: a text for each change, or events."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.scenes.manager_harness import manifest
+from tests.scenes.tmux import pinfold
+from tests.scenes.web_world import Served, served
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path / "s") as server:
+        server.ask("POST", "/v1/pods", manifest("one", "2"))
+        yield server
+
+
+@contextmanager
+def watching(api: Served, *words: str) -> Iterator[subprocess.Popen[str]]:
+    env = {**os.environ, "PINFOLD_SOCKET": str(api.path)}
+    line = pinfold("status", "--watch", *words)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, env=env, stdout=pipe, stderr=pipe, text=True) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def test_json_is_an_event_in_each_line(api: Served) -> None:
+    with watching(api, "-o", "json", "-n", "default") as program:
+        assert program.stdout
+        assert json.loads(program.stdout.readline())["kind"] == "whole"
+        other = manifest("two", "1")
+        other["metadata"]["namespace"] = "other"
+        api.ask("POST", "/v1/pods", other)
+        event = json.loads(program.stdout.readline())
+        assert event["kind"] == "changed"
+        assert event["changed"].get("pods", []) == []
+        api.ask("DELETE", "/v1/pods/default/one?grace=0")
+        while not event["changed"].get("gone"):
+            event = json.loads(program.stdout.readline())
+        assert event["changed"]["gone"] == ["uid-one"]
+
+
+def test_text_comes_again_when_it_is_another(api: Served) -> None:
+    with watching(api, "--no-color") as program:
+        assert program.stdout
+        rows = iter(program.stdout.readline, "")
+        assert next(rows) == "1s4c2t\n"
+        api.ask("POST", "/v1/pods", manifest("two", "1"))
+        before = list(iter(lambda: next(rows), "1s4c2t\n"))
+        assert any("default/one" in row for row in before)
+        assert not any("\033" in row for row in before)
+        while "default/two" not in next(rows):
+            pass
+
+
+def test_the_agents_end_is_its_end(tmp_path: Path) -> None:
+    with served(tmp_path / "s") as api, watching(api) as program:
+        assert program.stdout
+        program.stdout.readline()
+        api.end()
+        _, err = program.communicate(timeout=20)
+    assert program.returncode == 1
+    assert err == "Error: the agent has stopped\n"
+
+
+def test_without_an_agent_it_is_as_without_watch(tmp_path: Path) -> None:
+    line = pinfold("status", "--socket", str(tmp_path / "none"))
+    once = subprocess.run(line, check=False, capture_output=True, text=True)
+    watched = subprocess.run([*line, "--watch"], check=False, capture_output=True, text=True)
+    assert (watched.returncode, watched.stderr) == (once.returncode, once.stderr)
+    assert watched.returncode == 2
+
+
+def test_other_forms_come_again_when_they_are_another(api: Served) -> None:
+    with watching(api, "-o", "name") as program:
+        assert program.stdout
+        assert program.stdout.readline() == "pod/one\n"
+        api.ask("POST", "/v1/pods", manifest("two", "1"))
+        assert [program.stdout.readline() for _ in range(2)] == ["pod/one\n", "pod/two\n"]
+        time.sleep(0.5)
+        api.ask("DELETE", "/v1/pods/default/one?grace=0")
+        assert program.stdout.readline() == "pod/two\n", "what else changes is not in the names"
