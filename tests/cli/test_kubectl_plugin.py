@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 
 from tests.roots import ROOT
 from tests.scenes.agents_in_pods import AgentsInPods, agents_in_pods
-from tests.scenes.kubectl import needs_kubectl
+from tests.scenes.kubectl import Kubectl, needs_kubectl
 from tests.scenes.manager_harness import manifest
 from tests.scenes.web_world import served
 
@@ -33,18 +32,8 @@ class Laptop:
         return self.kubectl("pinfold", *words)
 
     def kubectl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["kubectl", *words],
-            env={
-                "HOME": str(self.folder),
-                "KUBECONFIG": str(self.folder / "config"),
-                "PATH": f"{self.folder}:{os.environ['PATH']}",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        kubectl = Kubectl(self.folder, self.folder / "config", plugins=self.folder)
+        return kubectl.tried(*words)
 
 
 @pytest.fixture

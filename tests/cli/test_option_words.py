@@ -33,6 +33,8 @@ OTHERWISE = {
     "-w": {"status", "run"},
     "--namespace": {"quota serve", "classes serve"},
     "-f": {"logs"},
+    # All addresses are what a replica is asked at, and nothing that a page begins with.
+    "--listen": {"serve"},
 }
 """Options that are called alike and mean something else by command; those commands."""
 

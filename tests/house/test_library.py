@@ -165,7 +165,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "cpu_manager_policy must be a text, the kubelet's word, not None": (
         lambda: NodeConfig(cpu_manager_policy=None)  # type: ignore[arg-type] # wrong on purpose
     ),
-    "feature_gates must be a mapping, as in a KubeletConfiguration, not 'A=true'": (
+    "feature_gates must be a mapping of names to true or false, not 'A=true'": (
         lambda: NodeConfig(feature_gates="A=true")  # type: ignore[arg-type] # wrong on purpose
     ),
     "kube_reserved['cpu'] must be a Quantity, as Quantity.parse reads, not '1'": (

@@ -22,11 +22,13 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="need
 class Kubectl:
     """One that keeps what it remembers (``~/.kube``) below ``home``.
 
-    ``config`` is the kubeconfig of its server; None: it has none to ask.
+    ``config`` is the kubeconfig of its server; None: it has none to ask.  Its plugins are looked
+    for in ``plugins``, too.
     """
 
     home: Path
     config: Path | None = None
+    plugins: Path | None = None
 
     def __call__(self, *words: str, given: str = "", status: int | None = 0) -> str:
         """What it says on both streams; it has to end with the status, None: with any."""
@@ -46,7 +48,9 @@ class Kubectl:
             env={
                 "HOME": str(self.home),
                 "KUBECONFIG": str(self.config or os.devnull),
-                "PATH": os.environ["PATH"],
+                "PATH": f"{self.plugins}:{os.environ['PATH']}"
+                if self.plugins
+                else os.environ["PATH"],
             },
             input=given,
             stdout=subprocess.PIPE,

@@ -177,4 +177,7 @@ def test_a_namespace_is_that_of_manifests_that_say_none(api: Served) -> None:
 def test_a_file_of_namespaces_names_no_pod_to_end(api: Served) -> None:
     done = pinfold(api, "delete", "-f", "-", given=_NAMESPACE)
     assert (done.returncode, done.stderr) == (2, "Error: -: there is no pod in it\n")
-    assert "--all is all of them" in pinfold(api, "delete", "--all", "pod/web").stderr
+    assert (
+        "--all ends all pods: leave out pod/web, or leave out --all"
+        in pinfold(api, "delete", "--all", "pod/web").stderr
+    )
