@@ -16,9 +16,9 @@ from pinfold.cluster.classes.extending import Extender
 from pinfold.cluster.classes.holdings import Holdings
 from pinfold.cluster.classes.known import Known
 from pinfold.planning.fake_cluster import FakeCluster
+from pinfold.web.addresses import listen
 from pinfold.web.extender.app import LIMITS, VERBS, ExtenderConnection, make_extender
 from pinfold.web.limited_connection import Limits
-from pinfold.web.replica.addresses import listen
 from pinfold.web.replica.figures import Figures, Requests
 from pinfold.web.server import Service, serve_on
 from tests.cluster.api_server.server import ApiServer

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pinfold.adapters.certificates import X509
 from pinfold.documents.admission_review import AdmissionRequest, AdmissionResponse
 from pinfold.ports.certificates import KeyPair
+from pinfold.web.addresses import listen
+from pinfold.web.bodies import Room
 from pinfold.web.limited_connection import Limits
-from pinfold.web.replica.addresses import listen
-from pinfold.web.replica.body import Room
 from pinfold.web.replica.certificate import ServedCertificate
 from pinfold.web.replica.figures import Figures, Requests
 from pinfold.web.server import Service, serve_on

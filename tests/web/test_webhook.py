@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from pinfold.adapters.certificates import X509
 from pinfold.documents.admission_review import AdmissionRequest, AdmissionResponse, Status
 from pinfold.ports.errors import PortError
+from pinfold.web.bodies import MOST_BODY, MOST_OBJECT, Room
 from pinfold.web.limited_connection import Limits
-from pinfold.web.replica.body import MOST_BODY, MOST_OBJECT, Room
 from pinfold.web.replica.certificate import ServedCertificate
 from tests.scenes.waiting import until
 from tests.scenes.webhook_world import Served, allow, ask, at_once, client_of, pod, review, served

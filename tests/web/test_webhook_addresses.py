@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from pinfold.ports.errors import PortError
-from pinfold.web.replica.addresses import listen
+from pinfold.web.addresses import listen
 
 
 def test_answers_wait_for_no_acknowledgement() -> None:

@@ -18,7 +18,7 @@ from pinfold.cli.output import F, InputError, Refused
 from pinfold.cli.progress_line import progress_line
 from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.core.values.duration import DurationError, parse_duration
-from pinfold.linux.folders import SOCKET_VARIABLE, default_socket
+from pinfold.linux.own_places import SOCKET_VARIABLE, default_socket
 
 _T = TypeVar("_T")
 

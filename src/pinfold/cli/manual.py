@@ -17,7 +17,7 @@ import click
 
 from pinfold import __version__
 from pinfold.cli.start.status_words import rows_of
-from pinfold.linux.folders import SOCKET_VARIABLE
+from pinfold.linux.own_places import SOCKET_VARIABLE
 
 SECTION: Final = 1
 """Of the manual: commands that anybody may call."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from pinfold.completion.engine import Line, Source
 from pinfold.completion.table import Word
-from pinfold.linux.folders import SOCKET_VARIABLE, default_socket
+from pinfold.linux.own_places import SOCKET_VARIABLE, default_socket
 
 PATIENCE: Final = 0.4
 """Seconds that a TAB waits for the agent, at most."""

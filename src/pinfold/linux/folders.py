@@ -18,9 +18,6 @@ from msgspec import Struct
 
 from pinfold.ports.errors import PortError
 
-SOCKET_VARIABLE: Final = "PINFOLD_SOCKET"
-"""The variable of the environment that names the agent's socket."""
-
 _MOST_LINKS: Final = 40
 """As many symbolic links the kernel follows in one path (``path_resolution(7)``)."""
 
@@ -154,16 +151,3 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         if target.is_absolute():
             here = Path("/")
         left += reversed([one for one in target.parts if one != "/"])
-
-
-def default_socket() -> str:
-    """Where an agent of this user listens, unless it was told otherwise."""
-    return f"{runtime_folder()}/pinfold.sock"
-
-
-def runtime_folder() -> str:
-    """Where this user's files are that no reboot outlives."""
-    if os.geteuid() == 0:
-        return "/run/pinfold"
-    folder = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/pinfold-{os.geteuid()}"  # noqa: S108 - owner checked by those who use it
-    return f"{folder}/pinfold"

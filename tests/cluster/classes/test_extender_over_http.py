@@ -12,9 +12,9 @@ import pytest
 from pinfold.core.classes.bound import bound_key
 from pinfold.documents.scheduler_extender import MOST_NODES
 from pinfold.ports.kubernetes import COMPUTE_RESOURCES, PODS, RESOURCE_CLASSES
+from pinfold.web.bodies import MOST_OBJECT
 from pinfold.web.extender.app import LIMITS, MOST_BODY, MOST_BY_NAME
 from pinfold.web.limited_connection import Limits
-from pinfold.web.replica.body import MOST_OBJECT
 from pinfold.web.replica.figures import Figures
 from tests.scenes.class_cluster import GPU, compute_resource, pod, resource_class
 from tests.scenes.served_extender import World, served

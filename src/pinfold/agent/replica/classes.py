@@ -16,9 +16,9 @@ from pinfold.cluster.classes.status import ClassStatus
 from pinfold.cluster.leader_endpoint import Endpoint, lead_here
 from pinfold.cluster.lease import Election
 from pinfold.ports.kubernetes import Kubernetes
+from pinfold.web.addresses import parsed_address
 from pinfold.web.extender.app import LIMITS as EXTENDER_LIMITS
 from pinfold.web.extender.app import VERBS, ExtenderConnection, make_extender
-from pinfold.web.replica.addresses import parsed_address
 from pinfold.web.replica.figures import Figures, Requests
 from pinfold.web.webhook.app import make_webhook
 from pinfold.web.webhook.connection import LIMITS, WebhookConnection

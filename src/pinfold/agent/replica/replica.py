@@ -26,8 +26,8 @@ from pinfold.linux.descriptors import raise_file_limit
 from pinfold.ports.errors import PortError
 from pinfold.ports.kubernetes import Kubernetes
 from pinfold.retry.loops import Loops
+from pinfold.web.addresses import listen
 from pinfold.web.limited_connection import LimitedConnection, Limits
-from pinfold.web.replica.addresses import listen
 from pinfold.web.replica.certificate import ServedCertificate
 from pinfold.web.replica.figures import Figures
 from pinfold.web.replica.health import HealthConnection, make_health

@@ -19,7 +19,7 @@ from pinfold.config.kubelet import ConfigError, config_notes
 from pinfold.config.settings import SettingError, override
 from pinfold.core.machine.machine import MachineError
 from pinfold.formats.extras import install_command
-from pinfold.linux.folders import SOCKET_VARIABLE, default_socket
+from pinfold.linux.own_places import SOCKET_VARIABLE, default_socket
 from pinfold.node.recovery.recovery import MismatchError
 from pinfold.ports.errors import PortError
 

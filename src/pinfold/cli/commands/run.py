@@ -33,7 +33,7 @@ from pinfold.core.pod.workload import FACTS, application_environment
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.api import DecidedPod
-from pinfold.linux.folders import runtime_folder
+from pinfold.linux.own_places import runtime_folder
 from pinfold.ports.errors import PortError
 
 if TYPE_CHECKING:

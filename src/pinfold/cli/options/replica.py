@@ -30,7 +30,7 @@ from pinfold.core.values.names import label_problems
 from pinfold.formats.extras import install_command
 from pinfold.ports.errors import PortError
 from pinfold.ports.kubernetes import VALIDATING_WEBHOOKS, Resource
-from pinfold.web.replica.addresses import parsed_address
+from pinfold.web.addresses import parsed_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -31,7 +31,7 @@ from pinfold.page.serving.sessions import Sessions, tickets
 from pinfold.page.serving.token_file import LONGEST, TokenFile
 from pinfold.ports.errors import PortError
 from pinfold.web.answers import Refusal
-from pinfold.web.replica.body import read_body
+from pinfold.web.bodies import read_body
 
 OWN_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 """What this machine calls itself, whatever its name."""

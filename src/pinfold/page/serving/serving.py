@@ -19,7 +19,7 @@ from pinfold.page.serving.questions import AskedAgent
 from pinfold.page.serving.settings import PageSettings
 from pinfold.page.serving.token_file import TokenFile
 from pinfold.ports.errors import PortError
-from pinfold.web.replica.addresses import listen
+from pinfold.web.addresses import listen
 from pinfold.web.server import Service, serve_on
 
 

@@ -28,8 +28,8 @@ from pinfold.documents.scheduler_extender import (
 )
 from pinfold.ports.kubernetes import Metadata, Object
 from pinfold.web.answers import Document, error_answer
+from pinfold.web.bodies import MOST_OBJECT, Room, announced, read_body, too_large
 from pinfold.web.limited_connection import LimitedConnection, Limits
-from pinfold.web.replica.body import MOST_OBJECT, Room, announced, read_body, too_large
 from pinfold.web.replica.figures import Requests
 
 FILTER: Final = "filter"

@@ -28,7 +28,7 @@ from pinfold.documents.admission_review import (
 )
 from pinfold.ports.errors import PortError
 from pinfold.web.answers import Document
-from pinfold.web.replica.body import Room, announced, read_body
+from pinfold.web.bodies import Room, announced, read_body
 from pinfold.web.replica.figures import Requests
 from pinfold.web.webhook.connection import REASONS, failure
 

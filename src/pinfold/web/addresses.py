@@ -1,4 +1,4 @@
-"""Where the webhook listens: ``[HOST]:PORT``."""
+"""Where a server of the network listens: ``[HOST]:PORT``."""
 
 from __future__ import annotations
 
