@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,6 +225,27 @@ def test_every_request_is_listed(run: Any, peer: KubeApiPeer) -> None:
     assert len(lines) == len(peer.requests) == len(READS["--node"])
     assert sorted(line.split()[1] for line in lines) == sorted(one.path for one in peer.requests)
     assert {line.split()[2] for line in lines} == {"200", "404"}
+
+
+def test_every_request_is_in_the_table(run: Any, peer: KubeApiPeer, cluster: LiveCluster) -> None:
+    cluster.published["n1"] = published_map("n1")
+    for words, asked in (
+        (("plan", "--node", "n1"), "--node"),
+        (("plan", "--from-cluster", *STATIC, "--machine", "1s8c2t"), "--from-cluster"),
+    ):
+        peer.requests.clear()
+        run(*words)
+        paths = {one.path.partition("?")[0] for one in peer.requests}
+        forms = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(one.path)) for one in READS[asked]]
+        assert all(any(re.fullmatch(form, path) for form in forms) for path in paths)
+        assert all(any(re.fullmatch(form, path) for path in paths) for form in forms)
+
+
+def test_another_node_than_asked_for_is_refused(run: Any, cluster: LiveCluster) -> None:
+    cluster.nodes["n1"]["metadata"]["name"] = "other"
+    done = run("plan", "--node", "n1=1s8c2t", *STATIC)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert ", asked for n1, answers with 'other'" in done.stderr
 
 
 def test_no_server_no_token_no_node(

@@ -155,7 +155,8 @@ class _Reading:
             listed = await self._allowed(
                 LIST_NODES, lambda: self._client.selected(NODES, "", MAX_NODES)
             )
-            everybody = {_name(one): one for one in map(_object, listed)}
+            asked = f"{self._client.server}, asked for all nodes"
+            everybody = {_name(one): one for one in (_object(node, asked) for node in listed)}
             for pattern in names:
                 some = {n: one for n, one in everybody.items() if fnmatchcase(n, pattern)}
                 if not some and _is_pattern(pattern):
@@ -171,13 +172,24 @@ class _Reading:
 
     async def _node(self, name: str) -> Object:
         try:
-            return _object(await self._allowed(GET_NODE, lambda: self._client.get(NODES, name)))
+            got = await self._allowed(GET_NODE, lambda: self._client.get(NODES, name))
         except NotFoundError:
             raise KubernetesError(
                 f"--node {name}: {self._client.server} knows no such node",
                 "pods of manifests: name their files; a machine: --node NAME=MACHINE",
                 status=404,
             ) from None
+        return self._named(name, got)
+
+    def _named(self, name: str, got: Object) -> Object:
+        """The object that was asked for by this name; raises KubernetesError where it is none."""
+        found = _object(got, f"{self._client.server}, asked for {name}")
+        if _name(found) != name:
+            raise KubernetesError(
+                f"{self._client.server}, asked for {name}, answers with {_name(found)[:80]!r}",
+                "is it an API server?",
+            )
+        return found
 
     async def _pod(self, namespace: str, name: str) -> Object:
         try:
@@ -186,7 +198,7 @@ class _Reading:
             raise KubernetesError(
                 f"{self._client.server} knows no pod {namespace}/{name}", status=404
             ) from None
-        return {"apiVersion": "v1", "kind": "Pod", **_object(got)}
+        return {"apiVersion": "v1", "kind": "Pod", **self._named(name, got)}
 
     async def _live(self, node: Object) -> LiveNode:
         name = _name(node)
@@ -200,7 +212,8 @@ class _Reading:
                 self._topology(name),
             )
         )
-        pods = [_object(one) for one in listed]
+        asked = f"{self._client.server}, asked for the pods of node {name}"
+        pods = [_object(one, asked) for one in listed]
         alive = [one for one in pods if _text(one, "status", "phase") not in _ENDED]
         return LiveNode(
             name,
@@ -308,11 +321,14 @@ def _started(pod: Mapping[str, Any]) -> str:
     return _text(pod, "status", "startTime")
 
 
-def _object(found: object) -> Object:
-    """An object of a list; raises KubernetesError where it is none."""
+def _object(found: object, asked: str) -> Object:
+    """An object of an answer; raises KubernetesError where it is none.
+
+    ``asked``: who has answered what, for the message.
+    """
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict) and _name(found):
         return found
-    raise KubernetesError("an object in the answer has no name", "is it an API server?")
+    raise KubernetesError(f"{asked}: an object has no name", "is it an API server?")
 
 
 def _name(found: Mapping[str, Any]) -> str:
