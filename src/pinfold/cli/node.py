@@ -149,7 +149,7 @@ def asked_cluster(
     check_cluster_options(manifests, options)
     if not is_from_cluster(manifests, options):
         return None
-    from pinfold.cli.live_cluster import live_cluster  # noqa: PLC0415 - 20 ms
+    from pinfold.cli.live_cluster import live_cluster  # noqa: PLC0415 - 45 ms
 
     named = [(one.namespace or "", one.name) for one in pods if one.kind == "Pod"]
     return live_cluster(names, options, named)
