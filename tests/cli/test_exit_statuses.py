@@ -77,6 +77,9 @@ HERE: Final[dict[ExitStatus, tuple[tuple[str, ...], ...]]] = {
     table.NOBODY_TO_RUN: (("run", "--detach", "--socket", "nobody", "--", "true"),),
     table.REJECTED: (("apply", "big.json"),),
     table.NOT_DELETED: (("delete", "pod/nobody", "pod/nobody-else"),),
+    table.NO_AGENTS_POD: tuple(
+        (name, "--node", "a") for name in ("status", "history", "topology", "audit")
+    ),
     table.NO_LOG: (("logs", "pod/nobody"), ("logs", "pod/db", "-c", "nobody")),
     table.NOT_READY: (("status", "--ready"),),
     table.NOT_MOVED: (("rebalance",),),

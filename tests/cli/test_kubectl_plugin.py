@@ -86,6 +86,18 @@ def test_the_agent_of_a_node_is_asked_in_its_pod(laptop: Laptop, cluster: Agents
     assert json.loads(done.stdout)["entries"]
 
 
+@pytest.mark.parametrize("option", ["-o", "-o=", "--output="])
+def test_a_template_of_a_file_is_read_where_the_file_is(
+    laptop: Laptop, cluster: AgentsInPods, option: str
+) -> None:
+    (laptop.folder / "t").write_text("{.pods[*].name}'s \n")
+    file = f"jsonpath-file={laptop.folder / 't'}"
+    words = (option, file) if option == "-o" else (f"{option}{file}",)
+    done = laptop("status", "--node", "worker-1", *words)
+    assert (done.returncode, done.stdout) == (0, "db's \n"), done.stderr
+    assert len(cluster.ran) == 1
+
+
 def test_verbose_lists_what_is_run(laptop: Laptop, cluster: AgentsInPods) -> None:
     done = laptop("status", "--node", "worker-1", "--verbose", "--no-color")
     found, there = done.stderr.splitlines()

@@ -102,6 +102,11 @@ def test_a_kubelets_own_flags_are_taken(command: str, setting: Setting) -> None:
     ("words", "said"),
     [
         (("plann",), "No such command 'plann'. (Did you mean one of: 'explain', 'plan'?)"),
+        (("help", "plan"), "No such command 'help'. pinfold --help lists the commands;"),
+        (("version",), "No such command 'version'. pinfold --version prints it."),
+        (("get", "pods"), "No such command 'get'. pinfold status -o wide lists the pods"),
+        (("status", "--no-headers"), "No such option '--no-headers'. Names alone: -o name"),
+        (("status", "--selector", "a=b"), "Pods are chosen by --namespace, and by their names."),
         (("plan", "--topology", "2s4c2t", "-"), "A machine is given with --machine."),
         (("plan", "--topology-policy", "none", "-"), "Did you mean --topology-manager-policy?"),
         (("plan", "--machin", "2s4c2t", "-"), "Did you mean '--machine'?"),
@@ -115,4 +120,4 @@ def test_what_is_not_known_has_a_hint(words: tuple[str, ...], said: str) -> None
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
-    assert words[0] in {*COMMANDS, "plann"}
+    assert words[0] in {*COMMANDS, "plann", "help", "version", "get"}

@@ -13,8 +13,11 @@ from click.testing import CliRunner, Result
 
 from pinfold.cli import main
 from pinfold.cli.forms import Forms
+from pinfold.cli.start.command_line import without_equals
 from tests.roots import ROOT
 from tests.scenes.command_lines import SILENT, Lines, command_lines, leaves
+from tests.scenes.manager_harness import manifest
+from tests.scenes.web_world import served
 
 EXAMPLES = ROOT / "examples"
 PLAN = ("plan", "--machine", "2s8c2t", "--kubelet-config", f"{EXAMPLES}/kubelet.yaml")
@@ -82,8 +85,10 @@ def test_names_are_what_other_commands_take() -> None:
     names = run(*PLAN, PODS, "-o", "name").stdout.split()
     assert "pod/web-0" in names
     assert "pod/trading/order-db-0" in names
+    document = json.loads(run(*PLAN, PODS, "-o", "json").stdout)
     explained = run("explain", *PLAN[1:], PODS, *names, "-o", "jsonpath={.admitted} {.rejected}")
-    assert explained.stdout == f"{len(names)} 0" or explained.stdout.split()[0].isdigit()
+    admitted = sum(pod["admitted"] for pod in document["pods"])
+    assert explained.stdout == f"{admitted} {len(names) - admitted}"
     assert explained.exit_code == 0
 
 
@@ -106,6 +111,27 @@ def test_a_table_has_a_row_for_each_pod(lines: Lines) -> None:
     compared = run(*PLAN, "--compare", f"{EXAMPLES}/kubelet-new.yaml", PODS, "-o", "wide")
     assert compared.exit_code == 2
     assert "-o wide: this answer has no list of pods" in compared.stderr
+
+
+def test_names_of_what_is_applied_are_of_those_that_run(tmp_path: Path) -> None:
+    (tmp_path / "pods.json").write_text(
+        json.dumps({"kind": "List", "items": [manifest("big", "999"), manifest("small", "2")]})
+    )
+    with served(tmp_path / "s") as agent:
+        words = ("apply", tmp_path / "pods.json", "--socket", agent.path)
+        done = run(*words, "-o", "name")
+        assert (done.exit_code, done.stdout) == (1, "pod/small\n")
+
+
+def test_a_namespace_without_pods_is_told(tmp_path: Path) -> None:
+    with served(tmp_path / "s") as agent:
+        agent.ask("POST", "/v1/pods", manifest("a", "2"))
+        words = ("status", "--socket", agent.path, "-n")
+        for form in ("text", "wide"):
+            done = run(*words, "nope", "-o", form)
+            assert done.exit_code == 0
+            assert done.stderr == "note: no pods in namespace nope; there are pods in default\n"
+            assert run(*words, "default", "-o", form).stderr == ""
 
 
 def test_names_of_a_comparison_are_those_that_change() -> None:
@@ -162,14 +188,40 @@ def test_a_form_where_a_file_is_meant_writes_none(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_forms_are_completed_up_to_their_value() -> None:
-    done = CliRunner().invoke(
-        main,
-        env={
-            "_PINFOLD_COMPLETE": "bash_complete",
-            "COMP_WORDS": "pinfold plan -o j",
-            "COMP_CWORD": "3",
-        },
-        prog_name="pinfold",
-    )
-    assert done.stdout.split() == ["plain,json", "plain,jsonpath=", "plain,jsonpath-file="]
+def test_a_field_that_the_document_has_not_is_told() -> None:
+    done = run(*PLAN, PODS, "-o", "jsonpath={.items[*].metadata.name}")
+    assert (done.exit_code, done.stdout.strip()) == (0, "")
+    assert done.stderr.startswith("note: -o jsonpath: the document has no .items; it has version, ")
+    assert " pods" in done.stderr
+    done = run(*PLAN, PODS, "-o", "jsonpath={.items[*].name}{.machine.name}")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-o=name",),
+        ("-o=jsonpath={range .pods[*]}{.name}{'='}{end}",),
+        (f"-f={PODS}", "-o=name"),
+    ],
+)
+def test_an_option_of_one_letter_takes_an_equals_sign(words: tuple[str, ...]) -> None:
+    pods = () if words[0].startswith("-f") else (PODS,)
+    letters = [part for word in words for part in (word[:2], word[3:])]
+    assert run(*PLAN, *pods, *words).stdout == run(*PLAN, *pods, *letters).stdout != ""
+
+
+def test_an_equals_sign_that_is_not_the_options_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("=p.json").write_text(json.dumps(manifest("a", "2")))
+    assert "'=name' is not one of text" in run(*PLAN, "-f", "=p.json", "-o", "=name").stderr
+    assert run(*PLAN, "-f", "=p.json", "-o", "name").stdout == "pod/a\n"
+    assert run(*PLAN, "-f==p.json", "-o", "name").stdout == "pod/a\n"
+    # What follows a command that is run is that command's.
+    line = ["run", "--cpus=1", "--", "printf", "%s", "-o=x"]
+    command = main.get_command(click.Context(main), "run")
+    assert command is not None
+    assert without_equals(click.Context(main), command, line[1:]) == line[1:]
+    assert without_equals(click.Context(main), command, ["echo", "-w=1"]) == ["echo", "-w=1"]

@@ -12,7 +12,8 @@ from typing import Final
 import click
 
 from pinfold.cli import COMMANDS
-from pinfold.cli.start.exit_statuses import statuses_of
+from pinfold.cli.options.agents import NAMESPACE as AGENTS_NAMESPACE
+from pinfold.cli.start.status_words import rows_of
 from pinfold.completion.table import Values, Word
 from pinfold.config.node_profiles import BUILT_IN
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
@@ -78,6 +79,8 @@ _BY_OPTION: Final = {
     "--topology-manager-policy-options": Values(tuple(_pairs(TOPOLOGY_MANAGER_OPTIONS))),
     "--kube-reserved": _RESERVED,
     "--system-reserved": _RESERVED,
+    # That of a cluster; the namespaces that are known here are those of this machine's pods.
+    "--agents-namespace": _words((AGENTS_NAMESPACE,)),
     "--container": Values(source="containers"),
     "--pod": Values(source="pod names"),
     "--kind": Values(tuple((kind, "") for kind in KINDS), several=True),
@@ -133,7 +136,7 @@ def values_of(parameter: click.Parameter, command: tuple[str, ...]) -> Values:
     if isinstance(parameter, click.Argument) and command in _BY_ARGUMENT:
         return _BY_ARGUMENT[command]
     if parameter.name == "explain_exit":
-        rows = statuses_of(" ".join(command))
+        rows = rows_of(" ".join(command))
         return Values(
             tuple((str(row.status), row.meaning) for row in rows if row.status is not None)
         )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
 import click
-from click.shell_completion import CompletionItem
 
 from pinfold.cli.output import F, json_text
 
@@ -22,14 +21,19 @@ _FORMS: Final = _DOCUMENTS | {"text", "svg", "html"}
 class Output(str):
     """A form, such as ``json``; it knows how a document is told in it."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "template")
 
     _text: Callable[[object], str] | None
+    template: str
+    """What a form of a template prints by; "" of all others."""
 
-    def __new__(cls, form: str, text: Callable[[object], str] | None = None) -> Self:
+    def __new__(
+        cls, form: str, text: Callable[[object], str] | None = None, template: str = ""
+    ) -> Self:
         """Make one; ``text`` makes that of a document, in forms that need something for it."""
         made = super().__new__(cls, form)
         made._text = text
+        made.template = template
         return made
 
     @property
@@ -71,21 +75,10 @@ class Forms(click.Choice[str]):
             self.fail(problem, param, ctx)
         if form not in _DOCUMENTS or form == "json":
             return Output(form)
-        from pinfold.cli.told_documents import teller  # noqa: PLC0415 - 9 ms
+        from pinfold.cli.told_documents import teller, template_in  # noqa: PLC0415 - 9 ms
 
-        return Output(form, teller(form, given))
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The forms; one that takes a value up to where that begins."""
-        del ctx, param
-        words = [form.partition("=") for form in self.choices]
-        return [
-            CompletionItem(f"{form}{equals}")
-            for form, equals, _ in words
-            if form.startswith(incomplete)
-        ]
+        template = template_in(given) if form == "jsonpath-file" else given
+        return Output(form, teller(form, template), template)
 
 
 class OutFile(click.Path):

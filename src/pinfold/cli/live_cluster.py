@@ -33,6 +33,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.notes import Note
 from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.live.published import PublishedNode
+from pinfold.formats.extras import install_command
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
 from pinfold.ports.kubernetes import PROXY_WARNING, Object
@@ -273,7 +274,7 @@ def live_cluster(
     except ModuleNotFoundError as error:
         raise InputError(
             f"reading a cluster needs {error.name}; install pinfold with its extra: "
-            "pip install 'pinfold[agent]'"
+            f"{install_command('agent')}"
         ) from None
     except PortError as error:
         raise Refused(str(error)) from None

@@ -28,10 +28,10 @@ def teller(form: str, given: str) -> Callable[[object], str]:
 
     Args:
         form: ``yaml``, ``name``, ``wide``, ``jsonpath`` or ``jsonpath-file``.
-        given: the template of ``jsonpath``, the file with it of ``jsonpath-file``.
+        given: the template of the last two.
 
     Raises:
-        InputError: the template or its file cannot be read.
+        InputError: the template cannot be read.
     """
     if form == "yaml":
         return lambda document: written_yaml([plain(document)])
@@ -39,15 +39,22 @@ def teller(form: str, given: str) -> Callable[[object], str]:
         return lambda document: "".join(f"{name}\n" for name in names_in(plain(document)))
     if form == "wide":
         return lambda document: pods_table(plain(document))
-    text = _text_of(given) if form == "jsonpath-file" else given
     with input_errors(TemplateError, prefix=f"-o {form}: "):
-        template = read_template(text)
-    if "{" not in text:
+        template = read_template(given)
+    if "{" not in given:
         click.echo(f"note: -o {form}: it has no {{...}}, so it is printed as it is", err=True)
 
     def by_template(document: object) -> str:
+        told = plain(document)
         with input_errors(TemplateError, prefix=f"-o {form}: "):
-            return printed(template, plain(document))
+            text = printed(template, told)
+        absent = [name for name in template.fields if name not in told]
+        if absent and not text.strip():
+            there = ", ".join(told)
+            click.echo(
+                f"note: -o {form}: the document has no .{absent[0]}; it has {there}", err=True
+            )
+        return text
 
     return by_template
 
@@ -122,7 +129,8 @@ def _row(pod: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _text_of(path: str) -> str:
+def template_in(path: str) -> str:
+    """The template that a file holds; raises InputError where it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

@@ -39,6 +39,7 @@ def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output
     objects = [one for one in found if one.kind == QUOTA]
     client = Client(socket)
     answers = []
+    running = []
     warned: set[str] = set()
     rejected = False
     if not found:
@@ -72,6 +73,8 @@ def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output
         pod = client.understood(answer, DecidedPod)
         rejected |= pod.is_rejected
         answers.append(answer)
+        if not pod.is_rejected:
+            running.append(answer)
         for warning in pod.warnings:
             # Many pods of one kind say the same; it is told once.
             if warning not in warned:
@@ -81,7 +84,9 @@ def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output
             click.echo(_line(pod))
     if output.is_document:
         more = {"objects": applied} if applied else {}
-        output.tell({"version": VERSION, "pods": answers, **more})
+        # A name stands for what is there now, as with kubectl.
+        shown = running if output == "name" else answers
+        output.tell({"version": VERSION, "pods": shown, **more})
     if rejected:
         raise SystemExit(REJECTED.code)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 from msgspec.structs import replace
 
@@ -18,6 +20,8 @@ from pinfold.render.svg import render_plan_svg
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
 from pinfold.views.status import Hardware, status_view
+
+_SHOWN: Final = 5
 
 
 @click.command()
@@ -94,6 +98,7 @@ def _print(
             output.tell(told)
             return
         status = client.understood(told, Status)
+        _tell_of_nobody(namespace, status)
         pods = [
             as_told
             for as_told, pod in zip(told["pods"], status.pods, strict=True)
@@ -104,10 +109,21 @@ def _print(
         print_text(_text(client, output, namespace, each_pod=each_pod, color=color))
 
 
+def _tell_of_nobody(namespace: str | None, status: Status) -> None:
+    """Say that a namespace has no pods: a name that is misspelt has none either."""
+    there = sorted({pod.namespace for pod in status.pods})
+    if namespace is None or namespace in there:
+        return
+    others = f"; there are pods in {', '.join(there[:_SHOWN])}" if there else ""
+    more = " and others" if len(there) > _SHOWN else ""
+    click.echo(f"note: no pods in namespace {namespace}{others}{more}", err=True)
+
+
 def _text(
     client: Client, output: Output, namespace: str | None, *, each_pod: bool, color: bool | None
 ) -> str:
     status = client.read("/v1/status", Status)
+    _tell_of_nobody(namespace, status)
     machine, node = Hardware.told(client.get("/v1/machine")), client.read("/v1/node", Node)
     view = _view(status, machine, node, namespace, each_pod=each_pod)
     return _drawn(view, output, style(color))

@@ -34,7 +34,9 @@ def agents_node_option(command: F) -> F:
             return command(*args, **options)
         from pinfold.cli.options.agents_pod import AgentsPod  # noqa: PLC0415 - 5 ms
 
-        AgentsPod.on(node, context, agents_namespace, verbose=verbose).run_the_same()
+        AgentsPod.on(node, context, agents_namespace, verbose=verbose).run_the_same(
+            getattr(options.get("output"), "template", "")
+        )
         return None
 
     for option in (

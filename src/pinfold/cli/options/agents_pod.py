@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -23,6 +23,7 @@ _OWN_FLAGS: Final = ("--verbose",)
 _FORBIDDEN: Final = "(Forbidden)"
 _ENDED: Final = "command terminated with exit code "
 _COLUMNS: Final = 80
+_TEMPLATE_FILE: Final = "jsonpath-file="
 
 
 class AgentsPod(Struct, frozen=True):
@@ -30,6 +31,7 @@ class AgentsPod(Struct, frozen=True):
 
     name: str
     node: str
+    namespace: str
     kubectl: tuple[str, ...]
     """``kubectl``, with what it needs to find the cluster and the namespace."""
     verbose: bool
@@ -59,11 +61,15 @@ class AgentsPod(Struct, frozen=True):
                 f"--node {node}: no agent runs there: namespace {namespace} has no pod with the "
                 f"label {_LABEL} on it (kubectl get nodes; --agents-namespace)"
             )
-        return cls(found[0], node, kubectl, verbose)
+        return cls(found[0], node, namespace, kubectl, verbose)
 
-    def run_the_same(self) -> None:
-        """Run the command that is being run, and end as it ends there."""
-        given = (*_without_own(words_of(click.get_current_context())),)
+    def run_the_same(self, template: str = "") -> None:
+        """Run the command that is being run, and end as it ends there.
+
+        ``template``: that of a file of ``-o jsonpath-file``, which is not there.
+        """
+        words_here = words_of(click.get_current_context())
+        given = (*_with_template(_without_own(words_here), template),)
         is_terminal = sys.stdout.isatty()
         screen = (f"COLUMNS={shutil.get_terminal_size((_COLUMNS, 24)).columns}", "FORCE_COLOR=1")
         # Who watches needs a terminal there, which Ctrl-C reaches.
@@ -81,7 +87,7 @@ class AgentsPod(Struct, frozen=True):
             raise Refused(
                 _why(
                     told,
-                    f"create of pods/exec in namespace {self.kubectl[-1]}; mind that whoever has "
+                    f"create of pods/exec in namespace {self.namespace}; mind that whoever has "
                     "it is root on every node with an agent",
                 )
             )
@@ -103,6 +109,14 @@ def _without_own(words: Sequence[str]) -> Iterator[str]:
             next(waiting, None)
         elif word not in _OWN_FLAGS and not word.startswith(tuple(f"{one}=" for one in _OWN)):
             yield word
+
+
+def _with_template(words: Iterable[str], template: str) -> Iterator[str]:
+    """The words with a template itself where they name the file that it is in."""
+    for word in words:
+        option, form, _ = word.partition(_TEMPLATE_FILE)
+        found = form and option in {"", "-o", "--output="}
+        yield f"{option}jsonpath={template}" if found else word
 
 
 def _why(told: str, rule: str) -> str:

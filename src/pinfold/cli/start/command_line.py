@@ -1,4 +1,4 @@
-"""What no command line may have, of whichever command: said before that begins."""
+"""What is said of every command line before its command begins: what none may have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,45 @@ import click
 _PLACES: Final = frozenset({"FILE", "FILE.html", "DIR", "PATH", "SRC"})
 """What the values of an option are called that is a file or a folder."""
 _NAME: Final = "NAME"
+_SHORT: Final = len("-o=")
+
+
+def without_equals(above: click.Context, command: click.Command, args: Sequence[str]) -> list[str]:
+    """The words of a command with ``-o=json`` as ``-ojson``, as programs in Go take them.
+
+    Only an option of one letter that takes a value is read so, up to where options end.
+
+    Args:
+        above: where it is called.
+        command: what is going to be called.
+        args: the words after its name.
+    """
+    context = click.Context(
+        command, parent=above, resilient_parsing=True, **command.context_settings
+    )
+    options = [one for one in command.get_params(context) if isinstance(one, click.Option)]
+    taking = {word for one in options if not (one.is_flag or one.count) for word in one.opts}
+    words = [*args]
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            break
+        if not word.startswith("-") or word == "-":
+            if isinstance(command, click.Group):
+                below = command.get_command(context, word)
+                rest = words[at + 1 :]
+                return words[: at + 1] + (
+                    rest if below is None else without_equals(context, below, rest)
+                )
+            if not context.allow_interspersed_args:
+                break
+        elif word[2:3] == "=" and len(word) > _SHORT and word[:2] in taking:
+            words[at] = f"{word[:2]}{word[3:]}"
+        elif word in taking:
+            at += 1
+        at += 1
+    return words
 
 
 def check_command_line(

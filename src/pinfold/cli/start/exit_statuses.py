@@ -172,6 +172,13 @@ NO_CLUSTER: Final = ExitStatus(
     "The line names the request and the right that is missing, or what else has to be given.",
     ("plan", "explain"),
 )
+NO_AGENTS_POD: Final = ExitStatus(
+    1,
+    "--node, and no agent is on that node, or the cluster refuses",
+    "The line names what is missing: kubectl get nodes lists the nodes, and a right that is "
+    "missing is named with its namespace.",
+    ("status", "history", "topology", "audit"),
+)
 NO_LOG: Final = ExitStatus(
     1,
     "there is no such pod or container, or nothing of it",
@@ -274,13 +281,13 @@ COMING: Final = ExitStatus(
 NO_RUN: Final = ExitStatus(
     1,
     "a run came to no result",
-    "Standard error names the run and its error; --resume FOLDER keeps those that have ended.",
+    "Standard error names the run and its error; --resume DIR keeps those that have ended.",
     ("simulate",),
 )
 CUT_SHORT: Final = ExitStatus(
     130,
     "interrupted by SIGINT (143: SIGTERM), and what there is was printed",
-    "Call it again with --resume FOLDER, and it goes on where it was.",
+    "Call it again with --resume DIR, and it goes on where it was.",
     ("simulate",),
 )
 EXISTS: Final = ExitStatus(
@@ -336,6 +343,7 @@ OF_COMMANDS: Final = (
     NOT_DELETED,
     NO_LOG,
     NOT_READY,
+    NO_AGENTS_POD,
     NOT_MOVED,
     NOBODYS,
     NO_PAGES,

@@ -12,7 +12,7 @@ import click
 
 from pinfold.cli.output import InputError
 from pinfold.cli.start import streams
-from pinfold.cli.start.command_line import check_command_line
+from pinfold.cli.start.command_line import check_command_line, without_equals
 from pinfold.cli.start.exit_statuses import INTERRUPTED
 from pinfold.cli.start.status_words import epilog, explain_exit_option
 from pinfold.cli.start.words import keep_words
@@ -22,6 +22,9 @@ _NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """What is wrong with a name before there is a file: looking for it fails, whoever looks."""
 
 _MEANT: Final = {
+    "--no-headers": "Names alone: -o name; any column alone: -o jsonpath=EXPR.",
+    "--selector": "Pods are chosen by --namespace, and by their names.",
+    "--sort-by": "They are in the order of their admission; -o json is for sorting.",
     "--topology": "A machine is given with --machine.",
     "--topology-policy": "Did you mean --topology-manager-policy?",
     "--topology-scope": "Did you mean --topology-manager-scope?",
@@ -31,6 +34,17 @@ _MEANT: Final = {
     "--format": "Did you mean --output?",
 }
 """What people write, who know other programs, and what it is called here."""
+
+_MEANT_COMMANDS: Final = {
+    "help": "pinfold --help lists the commands; pinfold COMMAND --help tells of one.",
+    "version": "pinfold --version prints it.",
+    "get": "pinfold status -o wide lists the pods of an agent.",
+    "top": "pinfold status --watch follows an agent.",
+    "describe": "pinfold explain pod/NAME tells of a pod.",
+    "create": "pinfold apply FILE runs pods.",
+    "diff": "pinfold plan --compare FILE tells what another configuration changes.",
+}
+"""Likewise of commands."""
 
 
 class _Listed(click.Group):
@@ -75,6 +89,9 @@ class Program(click.Group):
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
+
+    def _main_shell_completion(self, *_given: object, **_more: object) -> None:
+        """Nothing: ``pinfold completion`` prints the scripts, and one way is enough."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run what was asked for; SIGINT ends it with 130, and without a word."""
@@ -130,16 +147,20 @@ class Program(click.Group):
         try:
             found = super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
+            meant = _MEANT_COMMANDS.get(error.command_name)
+            if meant is not None:
+                raise click.UsageError(f"{error.message} {meant}", ctx) from None
             raise click.NoSuchCommand(
                 error.command_name, possibilities=self._table, ctx=ctx
             ) from None
         name, command, rest = found
         if command is not None and not ctx.resilient_parsing:
+            rest = without_equals(ctx, command, rest)
             check_command_line(ctx, command, name or "", rest)
             keep_words(ctx, name or "", rest)
         if self._has_signals:
             end_with_cleanup()
-        return found
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List them with what the table says."""

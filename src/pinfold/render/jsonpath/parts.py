@@ -122,3 +122,9 @@ class Template(Struct, frozen=True):
 
     text: str
     parts: tuple[Part, ...]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the document itself that it asks for, in its order."""
+        paths = (one.steps for one in self.parts if not isinstance(one, str))
+        return tuple(steps[0].name for steps in paths if steps and isinstance(steps[0], Field))

@@ -15,6 +15,7 @@ import click
 
 from pinfold.cli.client import socket_option
 from pinfold.cli.output import InputError, Refused
+from pinfold.formats.extras import install_command
 from pinfold.page.serving.settings import DEFAULT_LISTEN, TOKEN_FILE, PageSettings
 from pinfold.ports.errors import PortError
 
@@ -79,8 +80,8 @@ def serve(
         serving = importlib.import_module("pinfold.page.serving.serving")
     except ModuleNotFoundError as error:
         raise InputError(
-            f"pinfold serve needs {error.name}; install pinfold with its extra: pip install "
-            "'pinfold[agent]'"
+            f"pinfold serve needs {error.name}; install pinfold with its extra: "
+            f"{install_command('agent')}"
         ) from None
 
     def begun(told: Begun) -> None:

@@ -201,5 +201,5 @@ class Running:
             names = [task.name for task in begun.values()] or ["no run had begun"]
         return RunError(
             f"a worker died during {'; or '.join(names)}: {error} "
-            "Fewer --workers need less memory; with --resume FOLDER what has ended is kept."
+            "Fewer --workers need less memory; with --resume DIR what has ended is kept."
         )
