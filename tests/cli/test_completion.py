@@ -58,6 +58,8 @@ def answer(*words: str) -> Answer:
         (("history", "--kind", "moved,mo"), []),
         (("profile", "show", "h"), ["hyper-tuned"]),
         (("readiness", "--explain-exit", "3"), ["3"]),
+        (("man", "state", "ver"), ["versions"]),
+        (("man", "plan", ""), []),
         (("run", "--", "--cp"), []),
         (("run", "--cpus", "2", "--det"), ["--detach"]),
         (("run", "sh", "--cp"), []),

@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from datetime import date
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from pinfold import __version__
 from pinfold.cli import main
+from pinfold.cli.manual import DAY as OF_VERSION
 from pinfold.cli.manual import manual_page, walk
 from pinfold.cli.shipped import shipped
 from pinfold.cli.start.status_words import rows_of
+from tests.roots import ROOT
 
 PAGES = [*walk(main)]
 DAY = "1767225600"
@@ -63,7 +67,15 @@ def test_the_same_sources_have_the_same_files(monkeypatch: pytest.MonkeyPatch) -
     page = shipped()["share/man/man1/pinfold-plan.1"].decode()
     assert page.startswith('.TH "PINFOLD\\-PLAN" "1" "2026-01-01" "pinfold ')
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
-    assert '"1" "" "pinfold' in shipped()["share/man/man1/pinfold-plan.1"].decode()
+    page = shipped()["share/man/man1/pinfold-plan.1"].decode()
+    assert f'"1" "{OF_VERSION}" "pinfold' in page
+
+
+def test_the_day_of_a_version_is_that_of_the_changelog() -> None:
+    date.fromisoformat(OF_VERSION)
+    heading = re.compile(rf"^## \[{re.escape(__version__)}\] - (.+)$", re.MULTILINE)
+    released = heading.findall((ROOT / "CHANGELOG.md").read_text())
+    assert released in ([], [OF_VERSION])
 
 
 @pytest.mark.parametrize("words", [(), ("plan",), ("state", "check")], ids=" ".join)
@@ -81,7 +93,7 @@ def test_a_page_that_there_is_not() -> None:
 
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", DAY)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     for names, command in PAGES:
         (tmp_path / f"{'-'.join(names)}.1").write_text(manual_page(names, command))
     return sorted(tmp_path.iterdir())

@@ -103,6 +103,8 @@ def test_a_kubelets_own_flags_are_taken(command: str, setting: Setting) -> None:
     [
         (("plann",), "No such command 'plann'. (Did you mean one of: 'explain', 'plan'?)"),
         (("help", "plan"), "No such command 'help'. pinfold --help lists the commands;"),
+        (("-n", "x", "status"), "No such option '-n': options go after the command, as in"),
+        (("plan", "-A", "-"), "'-A'. This command takes what it is given, of every namespace."),
         (("version",), "No such command 'version'. pinfold --version prints it."),
         (("get", "pods"), "No such command 'get'. pinfold status -o wide lists the pods"),
         (("status", "--no-headers"), "No such option '--no-headers'. Names alone: -o name"),
@@ -120,4 +122,4 @@ def test_what_is_not_known_has_a_hint(words: tuple[str, ...], said: str) -> None
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
-    assert words[0] in {*COMMANDS, "plann", "help", "version", "get"}
+    assert words[0] in {*COMMANDS, "plann", "help", "version", "get", "-n"}

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from pinfold.cli import main
 from pinfold.cli.forms import Forms
 from pinfold.cli.start.command_line import without_equals
+from pinfold.cli.told_documents import pods_table
 from tests.roots import ROOT
 from tests.scenes.command_lines import SILENT, Lines, command_lines, leaves
 from tests.scenes.manager_harness import manifest
@@ -96,8 +97,8 @@ def test_a_table_has_a_row_for_each_pod(lines: Lines) -> None:
     done = run(*PLAN, PODS, "-o", "wide")
     head, *rows = [line.split() for line in done.stdout.splitlines()]
     document = json.loads(run(*PLAN, PODS, "-o", "json").stdout)
-    assert head[:3] == ["NAMESPACE", "NAME", "STATUS"]
-    assert head[-3:] == ["QOS", "CPUS", "NUMA"] or head[-2:] == ["QOS", "CPUS"]
+    assert head[:5] == ["NAMESPACE", "NAME", "STATUS", "QOS", "CPUS"]
+    assert {*head[5:]} <= {"NUMA", "DEVICES", "REASON"}
     for row, pod in zip(rows, document["pods"], strict=True):
         told = dict(zip(head, row, strict=True))
         assert (told["NAMESPACE"], told["NAME"]) == (pod["namespace"], pod["name"])
@@ -111,6 +112,26 @@ def test_a_table_has_a_row_for_each_pod(lines: Lines) -> None:
     compared = run(*PLAN, "--compare", f"{EXAMPLES}/kubelet-new.yaml", PODS, "-o", "wide")
     assert compared.exit_code == 2
     assert "-o wide: this answer has no list of pods" in compared.stderr
+
+
+def test_the_columns_of_a_table_keep_their_places() -> None:
+    main_one = {"name": "c", "cpus": "2-3", "exclusive": True, "numa_nodes": [0]}
+    pod = {"namespace": "default", "name": "a", "phase": "Running", "qos": "Guaranteed"}
+    failing = {**main_one, "restarts": 2, "exit_code": 1}
+    rows = [
+        {**pod, "containers": [main_one]},
+        {**pod, "containers": [main_one, failing]},
+        {**pod, "phase": "Rejected", "reason": "OutOfcpu", "containers": []},
+        {**pod, "containers": [{**failing, "exit_code": None}]},
+    ]
+    for some in (rows[:1], rows):
+        head, *lines = [line.split() for line in pods_table({"pods": some}).splitlines()]
+        assert head[:6] == ["NAMESPACE", "NAME", "STATUS", "QOS", "CPUS", "NUMA"]
+        assert {len(line) for line in lines} == {len(head)}
+    told = [dict(zip(head, line, strict=True)) for line in lines]
+    assert [one["STATUS"] for one in told] == ["Running", "CrashLoopBackOff", "Rejected", "Running"]
+    assert [one["RESTARTS"] for one in told] == ["<none>", "2", "<none>", "2"]
+    assert [one["REASON"] for one in told] == ["<none>", "<none>", "OutOfcpu", "<none>"]
 
 
 def test_names_of_what_is_applied_are_of_those_that_run(tmp_path: Path) -> None:

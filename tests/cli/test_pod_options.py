@@ -89,6 +89,10 @@ def test_a_kind_stands_before_names(api: Served) -> None:
     done = ask(api, "delete", "pods", "db", "other", "-o", "name")
     assert sorted(done.stdout.split()) == ["pod/db", "pod/other"]
     assert ask(api, "delete", "po", "db", "-n", "team").stdout == "pod/team/db deleted\n"
+    named = manifest("db", "1")
+    named["metadata"]["namespace"] = "team"
+    api.ask("POST", "/v1/pods", named)
+    assert ask(api, "delete", "pod", "team/db").stdout == "pod/team/db deleted\n"
     refused = ask(api, "delete", "pod", "pod/db")
     assert refused.exit_code == 2
     assert "no need to say the kind twice; write pod/NAME" in refused.stderr
@@ -99,6 +103,9 @@ def test_a_bare_word_beside_files_is_a_file(api: Served, pod: str) -> None:
     done = ask(api, "explain", "db", pod, *NODE)
     assert done.exit_code == 2
     assert done.stderr == "Error: db: no such file or folder\n"
+    for words in ((pod, "pod", "feed"), ("-f", pod, "pod", "feed"), ("-f", pod, "feed")):
+        done = ask(api, "explain", *NODE, *words, "-o", "jsonpath={.name}")
+        assert (done.exit_code, done.stdout) == (0, "feed"), words
     done = CliRunner().invoke(main, ["explain", "nofile", "--socket", "/nowhere/s"])
     assert done.exit_code == 2
     assert done.stderr.startswith("Error: nofile: no such file, and of pods: no agent listens")

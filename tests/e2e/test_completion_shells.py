@@ -82,6 +82,7 @@ LINES = [
     ("pinfold plan --output=sv\t", "[plan][--output=svg]"),
     ("pinfold plan --machine 2s16c2t@h\t", "[plan][--machine][2s16c2t@half]"),
     ("pinfold plan --kubelet-config my\t", "[plan][--kubelet-config][my file.yaml]"),
+    ("pinfold plan --kubelet-config=my\t", "[plan][--kubelet-config=my file.yaml]"),
     ("pinfold plan -f sub\t", "[plan][-f][subfolder]"),
     ("pinfold history --kind admitted,rel\t", "[history][--kind][admitted,released]"),
     ("pinfold logs pod/d\t", "[logs][pod/db]"),

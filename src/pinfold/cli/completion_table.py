@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Iterator
 
 import click
+from msgspec.structs import replace
 
 from pinfold.cli import main
 from pinfold.cli.completion_values import values_of
 from pinfold.completion.table import Argument, Command, Option
 
+_MANUAL = "man"
 _HELP = 72
 """Characters that a list beside the words has room for."""
 
@@ -18,7 +20,16 @@ _HELP = 72
 def table() -> Command:
     """The whole program."""
     with click.Context(main, info_name="pinfold", help_option_names=["-h", "--help"]) as context:
-        return _described(main, context, ())
+        program = _described(main, context, ())
+    # The words after it are those of the commands that it tells of.
+    manual = replace(program.commands[_MANUAL], commands=_names(program))
+    return replace(program, commands={**program.commands, _MANUAL: manual})
+
+
+def _names(program: Command) -> dict[str, Command]:
+    """What is below, with no more than its help."""
+    below = program.commands.items()
+    return {name: Command(help=one.help, commands=_names(one)) for name, one in below}
 
 
 def _described(command: click.Command, context: click.Context, names: tuple[str, ...]) -> Command:

@@ -21,6 +21,8 @@ from pinfold.linux.own_places import SOCKET_VARIABLE
 
 SECTION: Final = 1
 """Of the manual: commands that anybody may call."""
+DAY: Final = "2026-11-24"
+"""Of the version, as the changelog has it once it is released."""
 _WHOLE: Final = 1000
 _LINE: Final = 72
 
@@ -48,8 +50,8 @@ def walk(
 def manual_page(names: tuple[str, ...], command: click.Command) -> str:
     """The page of a command, as roff.
 
-    The date is that of ``SOURCE_DATE_EPOCH``, as who builds packages sets it, else none: the same
-    sources have the same pages.
+    The date is that of ``SOURCE_DATE_EPOCH``, as who builds packages sets it, else that of the
+    version: the same sources have the same pages.
 
     Args:
         names: the words that call it, such as ``("pinfold", "state", "check")``.
@@ -140,4 +142,4 @@ def _plain(line: str) -> str:
 
 def _date() -> str:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return f"{datetime.fromtimestamp(int(epoch), UTC):%Y-%m-%d}" if epoch.isdecimal() else ""
+    return f"{datetime.fromtimestamp(int(epoch), UTC):%Y-%m-%d}" if epoch.isdecimal() else DAY

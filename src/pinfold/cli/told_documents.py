@@ -19,8 +19,8 @@ from pinfold.render.jsonpath.reading import read_template
 
 _DEFAULT_NAMESPACE: Final = "default"
 _ALWAYS: Final = ("NAMESPACE", "NAME", "STATUS", "QOS", "CPUS")
-_HEADS: Final = (*_ALWAYS[:3], "REASON", *_ALWAYS[3:], "NUMA", "DEVICES", "NODE")
-"""The columns of a table of pods."""
+_HEADS: Final = (*_ALWAYS, "NUMA", "DEVICES", "NODE", "RESTARTS", "REASON")
+"""The columns of a table of pods; those that are always there keep their places."""
 
 
 def teller(form: str, given: str) -> Callable[[object], str]:
@@ -116,17 +116,26 @@ def _row(pod: Mapping[str, Any]) -> dict[str, str]:
     nodes = sorted({node for one in containers for node in one.get("numa_nodes") or ()})
     devices = (ids for one in containers for ids in (one.get("devices") or {}).values())
     status = pod.get("phase") or ("Admitted" if pod.get("admitted") else "Rejected")
+    restarts = sum(one.get("restarts") or 0 for one in containers)
+    if status == "Running" and any(map(_fails_again, containers)):
+        status = "CrashLoopBackOff"
     return {
         "NAMESPACE": pod["namespace"],
         "NAME": pod["name"],
         "STATUS": status,
         "REASON": pod.get("reason") or "",
+        "RESTARTS": str(restarts or ""),
         "QOS": pod.get("qos") or "",
         "CPUS": str(cpus),
         "NUMA": ",".join(map(str, nodes)),
         "DEVICES": ",".join(one for ids in devices for one in ids),
         "NODE": pod.get("node") or "",
     }
+
+
+def _fails_again(container: Mapping[str, Any]) -> bool:
+    """Whether it has ended and waits for the next of several attempts, in kubectl's word."""
+    return bool(container.get("restarts") and container.get("exit_code"))
 
 
 def template_in(path: str) -> str:

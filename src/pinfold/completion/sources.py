@@ -68,13 +68,19 @@ def _status(line: Line) -> _Status:
 
 
 def _pods(line: Line, begun: str) -> Iterator[Word]:
-    """The pods: ``pod/NAME``, ``NAMESPACE/NAME`` of other namespaces, or plain as it was begun."""
+    """The pods: ``pod/NAME``, ``NAMESPACE/NAME`` of other namespaces, or as it was begun.
+
+    That is plain, or ``pod/NAMESPACE/NAME`` as ``-o name`` has it.
+    """
     within = line.value("--namespace")
     plain = bool(begun) and "/" not in begun and not "pod/".startswith(begun)
     taken = {*line.arguments}
     for pod in _status(line).pods:
         near = pod.namespace == (within or "default")
-        spelled = pod.name if plain and near else f"{'pod' if near else pod.namespace}/{pod.name}"
+        if near:
+            spelled = pod.name if plain else f"pod/{pod.name}"
+        else:
+            spelled = f"{'pod/' * begun.startswith('pod/')}{pod.namespace}/{pod.name}"
         if spelled not in taken and (near or within is None):
             yield spelled, pod.phase
 
@@ -99,7 +105,7 @@ def _places(line: Line, begun: str) -> Iterator[Word]:
 
 def _containers(line: Line, _: str) -> Iterator[Word]:
     """Those of the pod that the line names, else of all."""
-    named = line.arguments[0].partition("/")[2] or line.arguments[0] if line.arguments else None
+    named = line.arguments[0].rpartition("/")[2] if line.arguments else None
     for pod in _status(line).pods:
         if named in (None, pod.name):
             yield from ((container.name, f"of {pod.name}") for container in pod.containers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +77,7 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     """
     check_whose(namespace, all_namespaces=all_namespaces)
     printed = Printed(color, hints)
-    files, words = _sorted(_with_kinds(manifests), alone=not filenames)
+    files, words = _sorted(_with_kinds(manifests))
     files = (*filenames, *files)
     try:
         names = tuple(PodsName.parse(word, namespace) for word in (*words, *pods))
@@ -99,21 +100,26 @@ def explain(  # noqa: PLR0913, PLR0917 - click
 
 
 def _with_kinds(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words, of which ``pod a b`` names pods; not where a file is called ``pod``."""
-    return words if not words or Path(words[0]).exists() else kind_and_names(words)
+    """The words, of which ``pod a b`` names pods; what is there before it is files."""
+    there = [*takewhile(_is_there, words)]
+    return (*there, *kind_and_names(words[len(there) :]))
 
 
-def _sorted(words: Iterable[str], *, alone: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _is_there(word: str) -> bool:
+    return word == "-" or Path(word).exists()
+
+
+def _sorted(words: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is a file, a folder or standard input, and what names pods: what exists decides.
 
-    A bare word is a name where no file is given (``alone``: nor by ``-f``).
+    A bare word is a name where none of the words is a file.
     """
     files: list[str] = []
     names: list[str] = []
     bare: list[str] = []
     for word in words:
         is_name = _names_pods(word)
-        if word == "-" or Path(word).exists():
+        if _is_there(word):
             if is_name:
                 click.echo(f"note: {word} is there as a file or folder: taken as that", err=True)
             files.append(word)
@@ -123,7 +129,7 @@ def _sorted(words: Iterable[str], *, alone: bool) -> tuple[tuple[str, ...], tupl
             bare.append(word)
         else:
             files.append(word)
-    (files if files or not alone else names).extend(bare)
+    (files or names).extend(bare)
     return tuple(files), tuple(names)
 
 

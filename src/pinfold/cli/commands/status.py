@@ -68,6 +68,8 @@ def status(  # noqa: PLR0913 - the options, one each
         click.echo("ready")
         return
     if watch:
+        if output in {"svg", "html"}:
+            raise click.UsageError(f"--watch follows in text or documents, and -o {output} is one")
         _watch(client, output, namespace, each_pod=each_pod, color=color)
         return
     _print(client, output, namespace, each_pod=each_pod, color=color)

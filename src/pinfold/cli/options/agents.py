@@ -35,7 +35,7 @@ def agents_node_option(command: F) -> F:
         from pinfold.cli.options.agents_pod import AgentsPod  # noqa: PLC0415 - 5 ms
 
         AgentsPod.on(node, context, agents_namespace, verbose=verbose).run_the_same(
-            getattr(options.get("output"), "template", "")
+            getattr(options.get("output"), "template", ""), watches=bool(options.get("watch"))
         )
         return None
 

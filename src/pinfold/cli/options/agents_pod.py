@@ -63,17 +63,18 @@ class AgentsPod(Struct, frozen=True):
             )
         return cls(found[0], node, namespace, kubectl, verbose)
 
-    def run_the_same(self, template: str = "") -> None:
+    def run_the_same(self, template: str = "", *, watches: bool = False) -> None:
         """Run the command that is being run, and end as it ends there.
 
-        ``template``: that of a file of ``-o jsonpath-file``, which is not there.
+        ``template``: that of a file of ``-o jsonpath-file``, which is not there.  ``watches``: it
+        goes on until who reads it ends it.
         """
         words_here = words_of(click.get_current_context())
         given = (*_with_template(_without_own(words_here), template),)
         is_terminal = sys.stdout.isatty()
         screen = (f"COLUMNS={shutil.get_terminal_size((_COLUMNS, 24)).columns}", "FORCE_COLOR=1")
         # Who watches needs a terminal there, which Ctrl-C reaches.
-        watches = is_terminal and sys.stdin.isatty() and bool({"-w", "--watch"} & {*given})
+        watches = watches and is_terminal and sys.stdin.isatty()
         words = (
             *(*self.kubectl, "exec", *(("-it",) if watches else ()), self.name, "-c", _CONTAINER),
             *("--", *(("env", *screen) if is_terminal else ()), *_PROGRAM, *given),

@@ -55,16 +55,16 @@ _KIND_WORDS: Final = {
 def kind_and_names(words: tuple[str, ...]) -> tuple[str, ...]:
     """Names as one word each: ``pod a b`` is ``pod/a pod/b``, as a user of ``kubectl`` writes it.
 
-    A kind that stands alone is a name.
+    A kind that stands alone is a name.  A name may say its namespace: ``pod team/a``.
 
     Raises:
-        click.UsageError: after a kind a name says its kind or namespace again.
+        click.UsageError: after a kind a name says its kind again.
     """
     kind = _KIND_WORDS.get(words[0].lower()) if len(words) > 1 else None
     if kind is None:
         return words
     for name in words[1:]:
-        if "/" in name:
+        if name.partition("/")[0].lower() in _KIND_WORDS and "/" in name:
             raise click.UsageError(
                 f"{words[0]} {name}: there is no need to say the kind twice; write {kind}/NAME, or "
                 f"{kind} NAME, with --namespace for that of another one"

@@ -22,6 +22,10 @@ _NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """What is wrong with a name before there is a file: looking for it fails, whoever looks."""
 
 _MEANT: Final = {
+    **dict.fromkeys(
+        ("-n", "--namespace", "-A", "--all-namespaces"),
+        "This command takes what it is given, of every namespace.",
+    ),
     "--no-headers": "Names alone: -o name; any column alone: -o jsonpath=EXPR.",
     "--selector": "Pods are chosen by --namespace, and by their names.",
     "--sort-by": "They are in the order of their admission; -o json is for sorting.",
@@ -89,6 +93,14 @@ class Program(click.Group):
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the program's own words; options of commands do not stand there."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            problem = f"No such option {error.option_name!r}: options go after the command"
+            raise click.UsageError(f"{problem}, as in pinfold status -n NAME.", ctx) from None
 
     def _main_shell_completion(self, *_given: object, **_more: object) -> None:
         """Nothing: ``pinfold completion`` prints the scripts, and one way is enough."""

@@ -57,7 +57,7 @@ def explain_exit_option(command: str) -> click.Option:
 
 def _explained(command: str, asked: str) -> str:
     if asked == _ALL:
-        return "\n".join(_told(row) for row in rows_of(command))
+        return "\n".join(_told(row, command) for row in rows_of(command))
     called = f"pinfold {command}".rstrip()
     try:
         status = int(asked)
@@ -73,7 +73,7 @@ def _explained(command: str, asked: str) -> str:
     if not found:
         known = ", ".join(str(one) for one in dict.fromkeys(row.status for row in rows))
         raise click.UsageError(f"{called} does not end with {asked}; its statuses are {known}")
-    return "\n".join(_told(row) for row in found)
+    return "\n".join(_told(row, command) for row in found)
 
 
 def rows_of(command: str) -> list[ExitStatus]:
@@ -86,9 +86,14 @@ def rows_of(command: str) -> list[ExitStatus]:
     return [*own, *(row for row in GENERAL if row.status not in taken)]
 
 
-def _told(row: ExitStatus) -> str:
+def _told(row: ExitStatus, command: str) -> str:
+    """A row; where the command is a group it says of which of those below it."""
     status = "" if row.status is None else str(row.status)
-    meaning = wrap(row.meaning, _WIDTH, initial_indent=f"{status:<5}", subsequent_indent=" " * 5)
+    below = [one for one in row.commands if one.startswith(f"{command} ")]
+    of = f"{', '.join(below)}: " if below else ""
+    meaning = wrap(
+        f"{of}{row.meaning}", _WIDTH, initial_indent=f"{status:<5}", subsequent_indent=" " * 5
+    )
     remedy = wrap(row.remedy, _WIDTH, initial_indent="  -> ", subsequent_indent=" " * 5)
     return "\n".join((*meaning, *remedy))
 

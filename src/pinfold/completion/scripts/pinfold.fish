@@ -8,11 +8,14 @@ function __pinfold_complete
     for line in $answer[1..-2]
         printf '%s\n' $line
     end
+    # Of --option=FILE the file alone is completed.
+    set -l option (string match -r -- '^--[^=]*=' (commandline -ct))
+    set -l file (string replace -r -- '^--[^=]*=' '' (commandline -ct))
     switch $answer[-1]
         case :0 :2
-            __fish_complete_path (commandline -ct)
+            printf "$option%s\n" (__fish_complete_path $file)
         case :16 :18
-            __fish_complete_directories (commandline -ct)
+            printf "$option%s\n" (__fish_complete_directories $file)
     end
 end
 complete -c pinfold -f -k -a '(__pinfold_complete)'

@@ -19,6 +19,8 @@ _pinfold() {
     2 | 6 | 18) suffix=(-S '') ;;
     esac
     (( $#words_told )) && _describe -t words pinfold words_told "${suffix[@]}"
+    # Of --option=FILE the file alone is completed.
+    [[ $PREFIX == --*=* ]] && compset -P '*='
     case $directive in
     0 | 2) _files ;;
     16 | 18) _files -/ ;;
