@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.adapters.observation.thread_waits import ThreadWaits, schedstat_works
 from pinfold.core.observation.rates import Stalls
 from pinfold.linux.descriptors import open_files
 from pinfold.linux.kept_file import KeptFile, KeptFolder
 from pinfold.linux.pressure import parse_pressure
-from pinfold.linux.thread_waits import ThreadWaits, schedstat_works
 
 
 def test_a_kept_file_is_read_whole_and_anew(tmp_path: Path) -> None:

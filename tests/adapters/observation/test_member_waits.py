@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.adapters.observation.thread_waits import ThreadWaits
 from pinfold.adapters.observation.threads import LISTED_AFTER, MemberWaits
 from pinfold.linux.descriptors import open_files
 from pinfold.linux.kept_file import KeptFile
-from pinfold.linux.thread_waits import ThreadWaits
 
 
 class Members:

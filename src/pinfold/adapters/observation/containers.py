@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from pinfold.adapters.observation.thread_waits import ThreadWaits, schedstat_works
 from pinfold.adapters.observation.threads import MEMBERS, MemberWaits
 from pinfold.core.observation.rates import Counters, Stalls
 from pinfold.linux.descriptors import gone_or_raise
 from pinfold.linux.kept_file import KeptFile
 from pinfold.linux.pressure import PRESSURES, parse_pressure
 from pinfold.linux.processes import PROC
-from pinfold.linux.thread_waits import ThreadWaits, schedstat_works
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.observation import Located
 

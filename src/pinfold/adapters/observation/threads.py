@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.observation.thread_waits import ThreadWaits
 from pinfold.linux.kept_file import KeptFile, KeptFolder
 from pinfold.linux.kernel_files import descendants, read_ids
-from pinfold.linux.thread_waits import ThreadWaits
 
 MEMBERS: Final = {1: "tasks", 2: "cgroup.threads"}
 """The file that lists the threads of a cgroup, by the version of cgroups."""
