@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -13,6 +12,7 @@ from starlette.requests import Request
 
 from pinfold.node.pods.caller import Caller
 from pinfold.web.answers import Refusal
+from pinfold.web.requests import hung_up
 
 _T = TypeVar("_T")
 
@@ -78,7 +78,7 @@ class Changes:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        left = asyncio.create_task(_hung_up(request))
+        left = asyncio.create_task(hung_up(request))
         patience = self._patience + longer
         try:
             await asyncio.wait({task, left}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
@@ -89,8 +89,8 @@ class Changes:
             left.cancel()
         if task.done():
             return task.result()
-        hung_up = left.done() and not left.cancelled()
-        why = "the client has gone" if hung_up else f"it has taken more than {patience:g} s"
+        has_left = left.done() and not left.cancelled()
+        why = "the client has gone" if has_left else f"it has taken more than {patience:g} s"
         outcome = await self._give_up(task, caller, what, why)
         reasons = "; ".join(self._problems()) or "see the agent's log"
         raise Refusal(
@@ -123,10 +123,3 @@ def _tell(task: asyncio.Task[Any], what: str) -> None:
     else:
         outcome = "it was carried out"
     log.warning("abandoned", request=what, outcome=outcome)
-
-
-async def _hung_up(request: Request) -> None:
-    """Return when the client has gone."""
-    with suppress(RuntimeError):  # Starlette's, where it was told already
-        while (await request.receive())["type"] != "http.disconnect":
-            pass

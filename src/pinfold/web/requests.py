@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +17,7 @@ from pinfold.web.answers import Refusal
 from pinfold.web.operations import BODY_LIMIT, HISTORY_DEFAULT, HISTORY_LIMIT
 
 _T = TypeVar("_T", bound=Record)
+_Answer = TypeVar("_Answer")
 
 
 async def json_object(request: Request) -> dict[str, Any]:
@@ -137,3 +141,29 @@ def flag(request: Request, name: str, *, default: bool = False) -> bool:
     if text not in ("true", "false"):
         raise Refusal(400, f"{name}={text[:40]!r}: must be true or false")
     return text == "true"
+
+
+async def hung_up(request: Request) -> None:
+    """Return when the client has gone; the body was read."""
+    with suppress(RuntimeError):  # Starlette's, where it was told already
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+
+async def while_there(request: Request, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """What the work gives, which changes nothing: it is cancelled when the client has gone.
+
+    Raises:
+        Refusal: nobody waits for it any more.
+    """
+    task = asyncio.create_task(work)
+    left = asyncio.create_task(hung_up(request))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise Refusal(503, "the client has gone")
+    finally:
+        task.cancel()
+        left.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)

@@ -18,7 +18,7 @@ from pinfold.page.serving.questions import RefusedError
 from pinfold.page.serving.token_file import TokenFile
 from pinfold.ports.errors import PortError
 from pinfold.web.answers import CODES, Refusal
-from pinfold.web.requests import only_parameters
+from pinfold.web.requests import only_parameters, while_there
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -45,7 +45,7 @@ def _checked(operation: PageOperation, handler: Handler) -> Handler:
     async def checked(request: Request) -> Response:
         if operation.path != "/":  # who comes with a token that is used already sees the page
             only_parameters(request, operation.query)
-        return await handler(request)
+        return await while_there(request, handler(request))
 
     return checked
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
@@ -23,7 +24,10 @@ from pinfold.ports.errors import PortError
 _T = TypeVar("_T")
 
 ANSWERED: Final = 20.0
-"""Seconds in which an agent answers, or refuses, whatever it is asked."""
+"""Seconds in which an agent has answered, or refused, whatever it is asked."""
+
+LARGEST: Final = 64 << 20
+"""Bytes of an answer, unpacked; a history of all entries has a tenth of that."""
 
 CONNECTED: Final = 5.0
 
@@ -72,15 +76,21 @@ class RefusedError(PortError):
 
 
 class AskedAgent:
-    """The agent at a socket."""
+    """The agent at a socket.
 
-    def __init__(self, socket: Path) -> None:
+    Args:
+        socket: its path.
+        patience: seconds in which a question is answered, however much comes.
+    """
+
+    def __init__(self, socket: Path, patience: float = ANSWERED) -> None:
         self._socket = socket
+        self._patience = patience
         # Nothing of the environment: neither a proxy nor a certificate has a part in this.
         self._client = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(socket)),
             base_url="http://pinfold",
-            timeout=httpx.Timeout(ANSWERED, connect=CONNECTED),
+            timeout=httpx.Timeout(patience, connect=CONNECTED),
             trust_env=False,
         )
 
@@ -105,12 +115,15 @@ class AskedAgent:
             AwayError: the agent does not answer.
             RefusedError: it refuses.
         """
+        path = filled(question.path, names)
         with self._failures():
-            answer = await self._client.get(_path(question, names), params=dict(query))
-        if answer.status_code >= _STATUS:
-            raise _refusal(answer.status_code, answer.content)
+            async with (
+                asyncio.timeout(self._patience),
+                self._client.stream("GET", path, params=dict(query)) as answer,
+            ):
+                content = await self._content(answer)
         try:
-            return msgspec.json.decode(answer.content, type=question.form)
+            return msgspec.json.decode(content, type=question.form)
         except msgspec.DecodeError as error:
             raise _other_version(error) from None
 
@@ -131,7 +144,7 @@ class AskedAgent:
                         "restart it with this one",
                     )
                 if answer.status_code >= _STATUS:
-                    raise _refusal(answer.status_code, await answer.aread())
+                    await self._content(answer)
                 async for piece in answer.aiter_raw():
                     try:
                         for message in stream.feed(piece):
@@ -139,6 +152,20 @@ class AskedAgent:
                     except (StreamError, msgspec.DecodeError) as error:
                         raise _other_version(error) from None
         raise AwayError(f"the agent at {self._socket} has ended", "it is stopped, or restarted")
+
+    async def _content(self, answer: httpx.Response) -> bytes:
+        """The whole of an answer that is not an error's."""
+        content = bytearray()
+        async for piece in answer.aiter_bytes():
+            content += piece
+            if len(content) > LARGEST:
+                raise AwayError(
+                    f"the agent at {self._socket} answers with more than {LARGEST} bytes",
+                    "see its log",
+                )
+        if answer.status_code >= _STATUS:
+            raise _refusal(answer.status_code, bytes(content))
+        return bytes(content)
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
@@ -149,7 +176,7 @@ class AskedAgent:
                 f"no agent listens on {self._socket}",
                 "start one with: pinfold agent (or systemctl start pinfold)",
             ) from None
-        except httpx.TimeoutException:
+        except (httpx.TimeoutException, TimeoutError):
             raise AwayError(f"the agent at {self._socket} does not answer", "see its log") from None
         except httpx.TransportError as error:
             # Also where it lets nobody in but its own user and root.
@@ -159,12 +186,18 @@ class AskedAgent:
             ) from None
 
 
-def _path(question: Question[Any], names: tuple[str, ...]) -> str:
-    path = question.path
+def filled(path: str, names: tuple[str, ...]) -> str:
+    """A path with a name in each of its places, which stays one segment whatever the name is.
+
+    Dots are escaped, too: ``..`` would lead out of the path (RFC 3986, 5.2.4) and so to whatever
+    else the agent may be asked.
+    """
+    told = ""
     for name in names:
-        before, _, after = path.partition("{")
-        path = before + quote(name, safe="") + after.partition("}")[2]
-    return path
+        before, _, path = path.partition("{")
+        told += before + quote(name, safe="").replace(".", "%2E")
+        path = path.partition("}")[2]
+    return told + path
 
 
 def _refusal(status: int, content: bytes) -> RefusedError:
