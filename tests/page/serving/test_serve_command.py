@@ -146,6 +146,20 @@ def test_a_token_is_long_enough(tmp_path: Path, content: str) -> None:
     assert "a token has 32 to 1024" in refused("--socket", str(tmp_path / "a.sock"), *AT)
 
 
+def test_a_pipe_is_no_token(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "page-token", 0o600)
+    assert "is no file" in refused("--socket", str(tmp_path / "a.sock"), *AT)
+
+
+def test_a_token_that_becomes_a_pipe_holds_up_nobody(tmp_path: Path) -> None:
+    with begun("--socket", str(tmp_path / "a.sock"), *AT) as page:
+        page.begin()
+        (tmp_path / "page-token").unlink()
+        os.mkfifo(tmp_path / "page-token", 0o600)
+        assert "is no file" in page.ask("GET", "/").error["message"]
+        assert page.stop() == 0
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to somebody else, which root may")
 def test_a_token_of_somebody_else_is_none(tmp_path: Path) -> None:
     os.chown(file_with(tmp_path / "page-token"), 12345, 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,7 +21,7 @@ from pinfold.ports.errors import PortError
 from pinfold.web.answers import CODES, Refusal
 from pinfold.web.requests import only_parameters, while_there
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def make_page(handlers: PageHandlers, token: TokenFile, host_names: tuple[str, ...]) -> Door:

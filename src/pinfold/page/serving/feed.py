@@ -145,8 +145,8 @@ class Feed:
         while True:
             async with backoff, aclosing(self._agent.events()) as events:
                 async for event in events:
-                    backoff.well()
                     self._take(event)
+                    backoff.well()
 
     def _take(self, event: Event) -> None:
         try:
