@@ -8,13 +8,14 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser
+from msgspec.structs import replace
+from playwright.sync_api import Browser, expect
 
 from pinfold.documents.live.scene import ScenePage
 from pinfold.page.files_of_page import whole_page
 from tests.scenes.chromium import chromium, needs_chromium, shown
 from tests.scenes.page_pictures import FOLDER, MOST, take
-from tests.scenes.page_scenes import NODES, compared, cpus_of, page_of
+from tests.scenes.page_scenes import NODES, compared, cpus_of, page_of, small
 
 pytestmark = needs_chromium
 
@@ -109,5 +110,31 @@ def test_pods_that_are_alike_are_one_row_that_can_be_opened(browser: Browser, fo
         web.locator("summary").click()
         assert web.locator("details li").count() == 101  # the last says how many more
         late = rows.filter(has_text="team-1/late-0")
-        assert (rows.filter(has_text="refused").count(), late.count()) == (1, 1)
+        assert (rows.filter(has_text="rejected").count(), late.count()) == (1, 1)
         assert late.locator(".times").text_content() == "× 3"
+
+
+def test_those_rejected_with_the_same_words_are_one_row(browser: Browser, tmp_path: Path) -> None:
+    node = small()
+    for number in range(20):
+        namespace = f"team-{number % 5}"
+        node.refused(f"{namespace}/job-{number}", "OutOfpods", "Node has no room for pods")
+    (tmp_path / "page.html").write_text(whole_page(page_of(node)), encoding="utf-8")
+    with shown(browser, tmp_path / "page.html") as seen:
+        row = seen.page.locator(".pod", has_text="OutOfpods")
+        assert row.count() == 1
+        assert row.locator(".times").text_content() == "× 20"
+        row.locator("summary").click()
+        assert row.locator("details li").first.text_content() == "team-0/job-0"
+
+
+def test_many_differences_leave_the_maps_in_sight(browser: Browser, tmp_path: Path) -> None:
+    page = replace(compared(), changes=[f"difference {number}" for number in range(48)])
+    (tmp_path / "page.html").write_text(whole_page(page), encoding="utf-8")
+    with shown(browser, tmp_path / "page.html") as seen:
+        expect(seen.page.locator(".changes li:visible")).to_have_count(8)
+        box = seen.page.locator(".map").first.bounding_box()
+        assert box is not None
+        assert box["y"] < 600
+        seen.page.locator(".changes summary", has_text="40 more").click()
+        expect(seen.page.locator(".changes li:visible")).to_have_count(48)

@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 
 from tests.scenes.chromium import Shown, chromium, needs_chromium
-from tests.scenes.page_scenes import HOSTILE, WHY, Node, hostile, large, mixed, small
+from tests.scenes.page_scenes import (
+    HOSTILE,
+    WHY,
+    Node,
+    hostile,
+    large,
+    machine,
+    mixed,
+    small,
+)
 from tests.scenes.page_server import PageServer
 
 pytestmark = needs_chromium
@@ -167,7 +176,7 @@ def test_the_keyboard_reaches_all_of_it(browser: Browser, server: PageServer) ->
         ("order", ["order-db-0"]),
         ("TRADING numa:1", ["risk-model"]),
         ("socket:0 feed", ["feed-handler"]),
-        ("refused", ["backtest"]),
+        ("rejected", ["backtest"]),
         ("burstable", ["web-0", "web-1"]),
         ("deployment/web web-1", ["web-1"]),
         ("8", ["order-db-0"]),
@@ -191,17 +200,33 @@ def test_use_is_drawn_and_can_be_hidden(browser: Browser, server: PageServer) ->
         page = seen.page
         used = page.locator(".cell[data-cpu='9'] .use")
         expect(used).to_be_hidden()
+        switch = page.get_by_role("button", name="CPU use")
+        expect(switch).to_be_hidden()  # an agent may not watch that
         idle = {str(cpu): cpu / 31 for cpu in node.cpus}
         server.tell("observed", observed={"idle": idle, "containers": []})
         expect(used).to_be_visible()
         wide = "one => one.getBoundingClientRect().width / one.parentElement.clientWidth"
         assert 0.5 < used.evaluate(wide) < 0.8
-        page.get_by_role("button", name="CPU use").click()
+        switch.click()
         expect(used).to_be_hidden()
         page.reload()
-        expect(page.get_by_role("button", name="CPU use")).to_have_attribute(
-            "aria-pressed", "false"
-        )
+        expect(page.locator(".state")).to_have_text("live")
+        server.tell("observed", observed={"idle": idle, "containers": []})
+        expect(switch).to_have_attribute("aria-pressed", "false")
+
+
+def test_a_page_that_is_open_for_days_keeps_no_more_measures(
+    browser: Browser, server: PageServer
+) -> None:
+    server.tell("whole", small().scene())
+    with looking(browser, server) as seen:
+        for number in range(510):
+            observed = {"idle": {"0": number / 510}, "containers": []}
+            server.tell("observed", observed=observed)
+        server.tell("away", problem="all are told")
+        expect(seen.page.get_by_role("alert")).to_have_text("all are told")
+        kept = "performance.getEntriesByName('pinfold-event').length"
+        assert 0 < seen.page.evaluate(kept) <= 500
 
 
 def test_the_past_is_shown_as_such_and_left_again(browser: Browser, server: PageServer) -> None:
@@ -236,8 +261,106 @@ def test_the_past_is_shown_as_such_and_left_again(browser: Browser, server: Page
         page.get_by_role("button", name="What happened").click()
         page.get_by_role("button", name="default/p-1").click()
         expect(title).to_have_text("then 1")
+        page.keyboard.press("Escape")
+        expect(page.locator(".entries")).to_be_hidden()
+        expect(title).to_have_text("then 1")
         page.keyboard.press("n")
         expect(state).to_have_text("live")
+
+
+def test_a_moment_that_is_not_to_be_had_is_never_said_to_be_shown(
+    browser: Browser, server: PageServer
+) -> None:
+    node = small()
+    server.entries = [entry(2, NOW - 60), entry(1, NOW - 300)]
+    server.tell("whole", node.scene())
+    with looking(browser, server) as seen:
+        page = seen.page
+        state = page.locator(".state")
+        expect(page.locator(".tick")).to_have_count(2)
+        server.refuses = True
+        page.get_by_role("slider").focus()
+        page.keyboard.press("ArrowLeft")
+        missing = re.compile(r"is not to be had: not let in; this is now")
+        expect(state).to_have_text(missing)
+        server.tell("observed", observed={"idle": {"0": 0.5}, "containers": []})
+        node.pod("default/newcomer", {"main": 2})
+        changed(server, node)
+        expect(page.locator('.pod[data-pod="default/newcomer"]')).to_have_count(1)  # it is now
+        expect(state).to_have_text(missing)
+        assert page.locator("body.past").count() == 0
+        server.refuses = False
+        server.past[NOW - 300] = replace(mixed().scene("then"), live=False)
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator("h1")).to_have_text("then")
+        expect(state).to_have_text(re.compile("^as it was at "))
+        # What could not be read of the history is asked for again.
+        assert [path for path in server.asked if path.endswith("limit=1000")][1:] != []
+        del server.past[NOW - 300]
+        page.keyboard.press("ArrowRight")
+        expect(state).to_have_text(re.compile("nobody remembers that; this is [0-9]"))
+        assert page.locator("body.past").count() == 1
+        page.keyboard.press("n")
+        expect(state).to_have_text("live")
+
+
+def test_before_the_first_scene_there_are_no_empty_frames(
+    browser: Browser, server: PageServer
+) -> None:
+    page = browser.new_page()
+    page.goto(server.url)
+    expect(page.locator(".state")).to_have_text("connecting")
+    server.tell("away", problem="the agent does not answer")
+    expect(page.get_by_role("alert")).to_have_text("the agent does not answer")
+    expect(page.get_by_text("Nothing is known of this node yet.")).to_be_visible()
+    expect(page.locator(".maps")).to_be_hidden()
+    expect(page.locator(".side")).to_be_hidden()
+    assert Axe().run(page).violations_count == 0
+    server.tell("whole", small().scene())
+    expect(page.locator(".pod")).to_have_count(7)
+    expect(page.get_by_text("Nothing is known")).to_be_hidden()
+    cell = page.locator(".cell").first.bounding_box()
+    assert cell is not None
+    assert cell["height"] >= 24
+    page.close()
+
+
+def test_who_shares_reserved_cpus_has_their_mark(browser: Browser, server: PageServer) -> None:
+    node = Node(machine(1, 1, 1, 2), reserved="0")
+    node.pod("default/own", {"main": 1})
+    node.pod("default/sharing", {"main": 0}, word="Burstable")
+    scene = node.scene()
+    own, sharing = scene.pods
+    containers = [replace(one, cpus="0", remark="") for one in sharing.containers]
+    server.tell("whole", replace(scene, pods=[own, replace(sharing, containers=containers)]))
+    with looking(browser, server) as seen:
+        row = seen.page.locator(".pod", has_text="sharing")
+        expect(row.locator(".swatch")).to_have_text("R")
+        expect(row.locator(".cpus")).to_have_text("shared 0")
+
+
+def test_a_rejection_is_told_with_its_lines_below_their_beginning(
+    browser: Browser, server: PageServer
+) -> None:
+    server.why = ["  rejected  Guaranteed  TopologyAffinityError", f"    1. {'took ' * 60}"]
+    server.tell("whole", small().scene())
+    with looking(browser, server) as seen:
+        page = seen.page
+        page.locator(".pod", has_text="backtest").hover()
+        panel = page.locator(".panel")
+        expect(panel.locator(".line")).to_have_count(2)
+        expect(panel.locator(".reason")).to_have_count(0)
+        ink = """one => {
+            const words = document.createRange()
+            words.selectNodeContents(one)
+            const lefts = [...words.getClientRects()].map(box => box.left)
+            return lefts.slice(1).every(left => left >= lefts[0] + 10)
+        }"""
+        assert panel.locator(".line").last.evaluate(ink)
+        page.locator(".pod-head", has_text="order-db-0").hover()
+        server.why = [f"line {number}" for number in range(60)]
+        page.locator(".pod-head", has_text="feed-handler").hover()
+        expect(panel).to_have_class(re.compile("more-below"))
 
 
 def test_an_agent_that_is_away_is_said_and_comes_back(browser: Browser, server: PageServer) -> None:

@@ -112,6 +112,10 @@ def test_a_comparison_shows_both_and_what_changes(browser: Browser, folder: Path
         assert "trading/risk-model: model  [c] 16-25 → model  [c] 20-29" in [
             " ".join(line.split()).replace("model [c]", "model  [c]") for line in told
         ]
+        cut = """() => [...document.querySelectorAll('.title > span')]
+            .filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"""
+        assert page.locator(".title > span").count() >= 16
+        assert page.evaluate(cut) == []  # a part of a title is there, or is not
         for name in ("kubelet.yaml", "kubelet-new.yaml"):
             assert page.get_by_role("heading", name=name, exact=True).count() == 1
 

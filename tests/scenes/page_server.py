@@ -15,11 +15,8 @@ import msgspec
 
 from pinfold.documents.live.scene import Scene
 from pinfold.page.files_of_page import page_files
+from pinfold.page.serving.answers import POLICY
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
 KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/javascript"}
 
 
@@ -102,7 +99,8 @@ class PageServer:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
-                self.send_header("Content-Security-Policy", POLICY)
+                for name, value in POLICY.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
 

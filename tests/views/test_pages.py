@@ -27,7 +27,10 @@ def comparison() -> CompareView:
                 owner.key.split("/")[1],
                 "Guaranteed",
                 admitted=True,
-                containers=(ContainerRow("app", owner.cpus, exclusive=True, owner=owner.key),),
+                containers=(
+                    ContainerRow("app", owner.cpus, exclusive=True, owner=owner.key),
+                    ContainerRow("log", CPUSet([7])),
+                ),
             )
             for owner in owners
         ]
@@ -45,10 +48,13 @@ def test_a_comparison_has_both_nodes_and_what_changes() -> None:
     assert [scene.pods[0].why for scene in page.scenes] == [("first",), ("second",)]
     assert len({scene.owners[0].paint for scene in page.scenes}) == 1
     assert page.changes is not None
-    assert page.changes[:3] == (
+    assert page.changes[:2] == (
         "2 pods changed, 0 unchanged",
+        "Pods: 2 admitted → 1 admitted, 1 rejected",
+    )
+    assert page.changes[-2:] == (  # of a pod what differs, and nothing else
         "a/web: app  [a] 1,5 → app  [a] 2,6",
-        "a/db: app  [b] 3 → ✗ OutOfcpu: none",
+        "a/db: app  [b] 3; log  shared pool → ✗ OutOfcpu: none",
     )
     assert tuple(told_changes(comparison())) == page.changes
     assert page.details == {"two.yaml after one.yaml": "newer"}

@@ -141,17 +141,26 @@ def _resized(row: ResizeRow) -> str:
 
 
 def told_changes(view: CompareView) -> Iterator[str]:
-    """All that is otherwise, a line each: how many pods, each of them, and what is told below."""
+    """All that is otherwise, a line each: how many pods, the sums, and of each pod what differs."""
     yield from _refusals(view)
     changes, unchanged = pod_changes(view)
     resizes = resize_changes(view)
     yield _counted(changes, unchanged, resizes)
-    for change in (*changes, *resizes):
-        before, after = ("; ".join(map(str.strip, side)) for side in (change.before, change.after))
-        yield f"{change.name}: {before} → {after}"
     for name, before, after in _facts(view):
         if before != after:
             yield f"{name}: {before} → {after}"
+    for change in (*changes, *resizes):
+        blocks = (_blocks(change.before), _blocks(change.after))
+        before, after = (
+            "; ".join(one for one in mine if one not in others) or "nothing"
+            for mine, others in (blocks, blocks[::-1])
+        )
+        yield f"{change.name}: {before} → {after}"
+
+
+def _blocks(side: Iterable[str]) -> tuple[str, ...]:
+    """A text for each container, with the lines below it that tell what else it has."""
+    return tuple("\n".join(side).replace("\n  ", ", ").split("\n"))
 
 
 def render_compare(view: CompareView, style: Style) -> str:

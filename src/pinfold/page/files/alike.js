@@ -1,6 +1,6 @@
 /**
  * Which pods are told in one row: replicas of a workload of which none has a CPU, or anything else, of its own, and
- * those that were refused for the same reason.
+ * those that were rejected with the same words, whosever they are.
  */
 import {podKey} from "./model.js";
 
@@ -32,14 +32,14 @@ function uidOf(pod) {
 
 /** What makes it one of many; null where it has something of its own. */
 function kindOf(pod) {
+  if (!pod.admitted) return JSON.stringify([pod.reason ?? "", pod.message ?? ""]);
   const containers = pod.containers ?? [];
-  if ((!pod.workload && pod.admitted) || (pod.whole ?? []).length) return null;
+  if (!pod.workload || (pod.whole ?? []).length) return null;
   if (containers.some((one) => one.exclusive || one.owner || (one.extras ?? []).length)) return null;
   return JSON.stringify([
     pod.namespace,
-    pod.workload ?? "",
+    pod.workload,
     pod.word,
-    pod.admitted,
     pod.ended ?? false,
     pod.reason ?? "",
     pod.message ?? "",

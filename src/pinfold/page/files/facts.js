@@ -10,7 +10,7 @@ export function factOf(fact) {
     make(
       "dd",
       {},
-      make("span", {class: "value"}, fact.value),
+      make("span", {class: /^[\d,-]+$/.test(fact.value) ? "value cpus-of" : "value"}, fact.value),
       fact.remark ? make("span", {class: "remark"}, fact.remark) : null,
     ),
   );

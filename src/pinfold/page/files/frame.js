@@ -22,10 +22,11 @@ export class Frame {
     this.views = names.map((name, number) => new View(name, this.attention, number, names.length === 1));
     this.title = make("h1", {});
     this.subtitle = make("p", {class: "subtitle"});
-    this.summary = make("p", {class: "summary"});
     this.state = make("p", {class: "state", role: "status", hidden: true});
     this.problem = make("p", {class: "problem", role: "alert", hidden: true});
     this.use = useSwitch();
+    this.use.hidden = true; // until somebody tells how busy CPUs are
+    this.untold = make("p", {class: "nothing"}, "Nothing is known of this node yet.");
     this.help = helpDialog(timeline !== null);
     this.spoken = make("div", {class: "spoken", role: "log", "aria-live": "polite", "aria-label": "Changes"});
     this.waiting = [];
@@ -55,14 +56,14 @@ export class Frame {
       make("div", {class: "controls"}, this.state, this.use, schemeSwitch(), help),
     );
     this.lists = make("div", {class: "lists"});
-    const side = make(
+    this.side = make(
       "aside",
-      {class: "side", "aria-label": "Who, why, and the pods"},
+      {class: "side", hidden: true, "aria-label": "Who, why, and the pods"},
       this.panel.element,
       this.lists,
     );
-    this.maps = make("div", {class: "maps"});
-    this.main = make("main", {id: "main"}, this.maps);
+    this.maps = make("div", {class: "maps", hidden: true});
+    this.main = make("main", {}, this.untold, this.maps);
     for (const view of this.views) {
       this.maps.append(
         count === 1 ? view.element : make("div", {class: "column"}, view.element, view.pods.element),
@@ -75,7 +76,7 @@ export class Frame {
       this.problem,
       ...(this.timeline ? [this.timeline.element] : []),
       this.main,
-      side,
+      this.side,
       make(
         "p",
         {id: "keys-of-maps", hidden: true},
@@ -89,6 +90,12 @@ export class Frame {
       this.spoken,
       this.help,
     );
+  }
+
+  /** Makes room for what is known now: before the first scene, frames would be empty. */
+  known() {
+    this.untold.hidden = true;
+    this.maps.hidden = this.side.hidden = false;
   }
 
   /** Says what page this is. */
@@ -158,7 +165,7 @@ export class Frame {
       else if (filter?.value) {
         filter.value = "";
         filter.dispatchEvent(new Event("input"));
-      } else this.timeline?.choose(null);
+      } else if (!this.timeline?.fold()) this.timeline?.choose(null);
       return;
     }
     if (typing) return;
@@ -166,7 +173,7 @@ export class Frame {
       "/": () => this.views[0].pods.filter.focus(),
       "?": () => this.help.showModal(),
       n: () => this.timeline?.choose(null),
-      u: () => this.use.click(),
+      u: () => this.use.hidden || this.use.click(),
       "[": () => this.timeline?.move(-1),
       "]": () => this.timeline?.move(1),
     }[event.key];

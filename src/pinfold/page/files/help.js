@@ -6,7 +6,7 @@ const KEYS = [
   [["←", "→", "↑", "↓"], "walk over the CPUs of a map"],
   [["Home", "End"], "the first, and the last one"],
   [["Enter"], "pin what is pointed at: who has it, and why, stays in sight"],
-  [["Esc"], "release it, or empty the filter"],
+  [["Esc"], "release it, or empty the filter, or fold what happened"],
   [["/"], "filter the pods: a name, a namespace, a CPU such as 17, numa:0, socket:1"],
   [["?"], "these keys"],
 ];
@@ -16,7 +16,8 @@ const KEYS_OF_TIME = [
   [["u"], "show or hide how busy CPUs are"],
 ];
 const OF_MARKS = "An outline marks what a comparison is about.";
-const OF_USE = "Bars in the cells show how busy each CPU was in the last second.";
+const OF_USE =
+  "Bars in the cells show how busy each CPU was, where the agent watches that (observationPeriod).";
 
 /**
  * @param {boolean} live whether there is a past, and the use of CPUs

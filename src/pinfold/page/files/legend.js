@@ -98,12 +98,12 @@ function fan(paints) {
   );
 }
 
-/** `6 pods · 1 refused`. */
+/** `6 pods · 1 rejected`. */
 export function countOfPods(pods) {
-  const refused = pods.filter((pod) => !pod.admitted).length;
+  const rejected = pods.filter((pod) => !pod.admitted).length;
   const ended = pods.filter((pod) => pod.admitted && pod.ended).length;
   const told = [counted(pods.length, "pod")];
-  if (refused) told.push(`${refused} refused`);
+  if (rejected) told.push(`${rejected} rejected`);
   if (ended) told.push(`${ended} ended`);
   return told.join(" · ");
 }

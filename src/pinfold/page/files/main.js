@@ -5,6 +5,10 @@ import {ask, explainer, listen} from "./live.js";
 import {changesBetween} from "./model.js";
 import {clock, Timeline} from "./timeline.js";
 
+const MEASURE = "pinfold-event";
+const FIRST = 8; // so many differences are read before the maps
+const MEASURED = 500; // so many measures are kept: a browser keeps them all until it is told not to
+
 /** Shows a ScenePage that is in the page itself. */
 function showPage(page) {
   const frame = new Frame(
@@ -15,18 +19,10 @@ function showPage(page) {
   const [only] = page.scenes;
   const alone = page.scenes.length === 1;
   frame.name(page.title, alone ? only.subtitle : "");
-  frame.use.hidden = true;
   if (alone && only.at) frame.tellState("still", `as it was at ${clock(only.at)}`);
+  frame.known();
   page.scenes.forEach((scene, at) => frame.views[at].draw(scene, false));
-  const changes = page.changes ?? [];
-  if (page.changes) {
-    const told = changes.length
-      ? make("ul", {}, ...changes.map((one) => make("li", {}, one)))
-      : make("p", {}, "Nothing differs.");
-    frame.main.prepend(
-      make("section", {class: "changes", "aria-label": "What differs"}, make("h2", {}, "What differs"), told),
-    );
-  }
+  if (page.changes) frame.main.prepend(differences(page.changes));
   for (const [heading, text] of Object.entries(page.details ?? {})) {
     frame.main.append(
       make(
@@ -40,16 +36,35 @@ function showPage(page) {
   frame.refresh();
 }
 
+/** What differs: the first lines, so that the maps stay in sight, and the others when they are asked for. */
+function differences(changes) {
+  const list = (lines) => make("ul", {}, ...lines.map((one) => make("li", {}, one)));
+  const rest = changes.length > FIRST + 1 ? changes.slice(FIRST) : [];
+  return make(
+    "section",
+    {class: "changes", "aria-label": "What differs"},
+    make("h2", {}, "What differs"),
+    changes.length
+      ? list(changes.slice(0, changes.length - rest.length))
+      : make("p", {}, "Nothing differs."),
+    rest.length
+      ? make("details", {class: "detail"}, make("summary", {}, `${rest.length} more`), list(rest))
+      : null,
+  );
+}
+
 /** Follows a node. */
 class Live {
   constructor() {
     this.newest = null; // the scene of now, with its root
     this.root = null;
-    this.at = null; // the moment that is shown; null is now
+    this.at = null; // the moment that is asked for; null is now
+    this.shown = null; // the moment that is drawn, which is another one until the answer has come
+    this.missing = ""; // why the moment that is asked for is not drawn
     this.away = "";
     this.connection = "connecting";
     this.asked = 0;
-    this.wholeHistory = false;
+    this.wholeHistory = null; // the reading of all that is remembered, once somebody looks back
     this.scenes = new Map();
     this.timeline = new Timeline((at) => this.go(at));
     this.frame = new Frame(["this node"], explainer(), this.timeline);
@@ -73,7 +88,7 @@ class Live {
     );
   }
 
-  /** Draws what an event tells; how long it took is told to those who measure the page. */
+  /** Draws what an event tells. */
   hear(text) {
     const started = performance.now();
     const event = JSON.parse(text);
@@ -82,9 +97,9 @@ class Live {
     if (!scene) return;
     this.root = scene.root ?? this.root;
     this.newest = {...scene, root: this.root};
-    if (this.at === null) this.draw(this.newest, event.kind === "changed");
+    if (this.shown === null) this.draw(this.newest, event.kind === "changed");
     this.state();
-    performance.measure("pinfold-event", {start: started, detail: event.kind});
+    measured(started, event.kind);
     clearTimeout(this.later);
     this.later = setTimeout(() => this.history(100), this.timeline.entries.length ? 400 : 50);
   }
@@ -93,6 +108,7 @@ class Live {
     const {frame} = this;
     const [view] = frame.views;
     const before = view.index;
+    frame.known();
     frame.name(scene.title, scene.subtitle);
     view.draw(scene, flash);
     frame.refresh();
@@ -105,9 +121,10 @@ class Live {
     this.away = "";
     this.frame.panel.observe(observed);
     this.idle = observed.idle;
-    if (this.at === null) this.frame.views[0].map.use(observed.idle);
+    if (Object.keys(observed.idle ?? {}).length) this.frame.use.hidden = false;
+    if (this.shown === null) this.frame.views[0].map.use(observed.idle);
     this.state();
-    performance.measure("pinfold-event", {start: started, detail: "observed"});
+    measured(started, "observed");
   }
 
   state() {
@@ -118,9 +135,12 @@ class Live {
       ] ?? this.away;
     frame.problem.hidden = !problem;
     if (frame.problem.textContent !== problem) frame.problem.textContent = problem;
-    document.body.classList.toggle("past", this.at !== null);
+    document.body.classList.toggle("past", this.shown !== null);
     document.body.classList.toggle("stale", Boolean(this.away) || this.connection === "reconnecting");
-    if (this.at !== null) frame.tellState("past", `as it was at ${clock(this.at)}`);
+    const shown = this.shown === null ? "" : clock(this.shown);
+    if (this.missing) {
+      frame.tellState("away", `${clock(this.at)} is not to be had: ${this.missing}; this is ${shown || "now"}`);
+    } else if (shown) frame.tellState("past", `as it was at ${shown}`);
     else if (this.connection === "refused") frame.tellState("away", "not let in");
     else if (this.connection === "reconnecting") frame.tellState("away", "connecting again");
     else if (this.away) frame.tellState("away", "agent away");
@@ -131,45 +151,54 @@ class Live {
   /** Shows a moment of the past, or now. */
   async go(at) {
     this.at = at;
-    this.state();
+    this.missing = "";
     const asked = ++this.asked;
-    if (at !== null && !this.wholeHistory) {
-      // Whoever looks back once looks further, too.
-      this.wholeHistory = true;
-      this.history(1000);
-    }
     const {map} = this.frame.views[0];
     if (at === null) {
+      this.shown = null;
+      this.state();
       if (this.newest) this.draw(this.newest, false);
       map.use(this.idle ?? null);
       return;
     }
+    // Whoever looks back once looks further, too.
+    this.wholeHistory ??= this.history(1000).then((read) => {
+      if (!read) this.wholeHistory = null;
+    });
     try {
       const scene = this.scenes.get(at) ?? (await ask(`/v1/scene?at=${at}`));
       if (asked !== this.asked) return;
       if (this.scenes.size > 100) this.scenes.clear();
       this.scenes.set(at, scene);
+      this.shown = at;
       this.draw({root: this.root, ...scene}, false);
       map.use(null);
-      this.state();
     } catch (error) {
       if (asked !== this.asked) return;
-      this.frame.tellState("away", `not to be had: ${error.message}`);
+      this.missing = error.message;
     }
+    this.state();
   }
 
-  /** Reads what has happened; what is missing between is read, too. */
+  /** Reads what has happened; what is missing between is read, too. Whether it was to be had. */
   async history(limit) {
     try {
       const {entries} = await ask(`/v1/history?limit=${limit}`);
       const known = this.timeline.entries.at(-1)?.number ?? Infinity;
       const gap = limit < 1000 && entries.length === limit && entries.at(-1).number > known + 1;
-      if (gap) await this.history(1000);
-      else this.timeline.add(entries);
+      if (gap) return await this.history(1000);
+      this.timeline.add(entries);
+      return true;
     } catch {
-      // The stream says what is wrong; the history is asked for again with the next event.
+      return false; // the stream says what is wrong; the newest are asked for again with the next event
     }
   }
+}
+
+/** Tells how long an event took to those who measure the page. */
+function measured(started, kind) {
+  if (performance.getEntriesByName(MEASURE).length >= MEASURED) performance.clearMeasures(MEASURE);
+  performance.measure(MEASURE, {start: started, detail: kind});
 }
 
 const told = document.getElementById("page");

@@ -5,6 +5,12 @@ import {below, isLean, layOut} from "./layout.js";
 import {paintClass} from "./paints.js";
 import {stepTo} from "./walk.js";
 
+/** What a box is; parts that have no room are left out of sight, not cut in the middle. */
+function titleOf(box) {
+  const parts = box.title.split(" · ").map((part, at) => make("span", {}, at ? `· ${part}` : part));
+  return make("div", {class: "title", "aria-hidden": "true", title: box.title}, ...parts);
+}
+
 export class NodeMap {
   /**
    * @param {string} name of the node
@@ -150,7 +156,7 @@ export class NodeMap {
         role: titled ? "group" : "none",
         "aria-label": titled ? box.title : null,
       },
-      titled ? make("div", {class: "title", "aria-hidden": "true", title: box.title}, box.title) : null,
+      titled ? titleOf(box) : null,
       inside,
       ...(box.devices ?? []).map((one) => make("div", {class: "device", "aria-hidden": "true"}, one)),
     );

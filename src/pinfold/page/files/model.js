@@ -112,9 +112,9 @@ export function changesBetween(before, after) {
   const told = [];
   const came = [...after.pods.values()].filter((pod) => !before.pods.has(podKey(pod)));
   const gone = [...before.pods.values()].filter((pod) => !after.pods.has(podKey(pod)));
-  const refused = came.filter((pod) => !pod.admitted);
-  if (refused.length) told.push(`refused: ${namesOf(refused)}`);
-  if (came.length > refused.length) told.push(`came: ${namesOf(came.filter((pod) => pod.admitted))}`);
+  const rejected = came.filter((pod) => !pod.admitted);
+  if (rejected.length) told.push(`rejected: ${namesOf(rejected)}`);
+  if (came.length > rejected.length) told.push(`came: ${namesOf(came.filter((pod) => pod.admitted))}`);
   if (gone.length) told.push(`gone: ${namesOf(gone)}`);
   for (const [key, owner] of after.owners) {
     const old = before.owners.get(key);

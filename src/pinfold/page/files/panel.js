@@ -14,7 +14,6 @@ export class Panel {
   constructor(attention, explain) {
     this.attention = attention;
     this.explain = explain;
-    this.drawn = "";
     this.waiting = 0;
     this.usage = new Map();
     this.idle = null;
@@ -46,29 +45,41 @@ export class Panel {
     const parts = target ? this.parts(target, index) : this.nothing(index);
     this.body.replaceChildren(...parts);
     const pod = target?.pod && index.pods.get(target.pod);
+    this.element.classList.remove("more-below");
     if (!pod) return;
     const why = make("div", {class: "why"});
     this.body.append(why);
     const told = Array.isArray(pod.why) ? pod.why : null;
-    if (told) this.reasons(why, told);
+    if (told) this.reasons(why, told, pod);
     else this.waiting = setTimeout(() => this.ask(why, pod), pinned ? 0 : PATIENCE);
+    this.measure();
   }
 
   async ask(why, pod) {
     try {
       const lines = await this.explain(pod);
-      if (why.isConnected && lines?.length) this.reasons(why, lines);
+      if (why.isConnected && lines?.length) this.reasons(why, lines, pod);
     } catch (error) {
       if (why.isConnected)
         why.replaceChildren(make("p", {class: "extra"}, `Why is not to be had now: ${error.message}`));
     }
   }
 
-  reasons(why, lines) {
+  reasons(why, lines, pod) {
     why.replaceChildren(
       make("h3", {}, "Why"),
-      make("pre", {tabindex: 0, "aria-label": "Why"}, lines.join("\n").trim()),
+      make("pre", {tabindex: 0, "aria-label": "Why"}, ...linesOf(lines.join("\n").trimEnd())),
     );
+    // They begin with the reason.
+    const said = pod.reason && lines.some((one) => one.includes(pod.reason));
+    if (said) for (const one of this.body.querySelectorAll(".reason")) one.remove();
+    this.measure();
+  }
+
+  /** Says so where there is more than there is room for. */
+  measure() {
+    const {scrollHeight, clientHeight} = this.element;
+    this.element.classList.toggle("more-below", scrollHeight > clientHeight + 2);
   }
 
   nothing(index) {
@@ -133,7 +144,7 @@ export class Panel {
         make(
           "p",
           {class: "reason"},
-          make("b", {}, pod.reason ?? "refused"),
+          make("b", {}, pod.reason ?? "rejected"),
           pod.message ? ` ${pod.message}` : "",
         ),
       );
@@ -180,6 +191,17 @@ export class Panel {
     if (busy && this.idle?.[cpu] !== undefined)
       busy.textContent = `${Math.round((1 - this.idle[cpu]) * 100)} % busy`;
   }
+}
+
+/** Lines whose ends go on below their beginning, or below their second column. */
+function linesOf(text) {
+  return text.split("\n").map((line) => {
+    const one = make("span", {class: "line"}, `${line}\n`);
+    const column = /^ *\S.*? {2,}/.exec(line)?.[0].length ?? 0;
+    const indent = /^ */.exec(line)[0].length + (line.startsWith(" ") ? 2 : 0);
+    one.style.setProperty("--hang", `${column && column < 16 ? column : indent}ch`);
+    return one;
+  });
 }
 
 function usageOf(containers) {

@@ -1,6 +1,7 @@
 /** A row of the list of pods: one pod, or several that are alike. */
 import {parseCPUs} from "./cpusets.js";
 import {counted, make} from "./dom.js";
+import {podKey} from "./model.js";
 import {swatch} from "./paints.js";
 
 /**
@@ -14,7 +15,7 @@ export function podRow(row, index, target) {
   const many = row.pods.length > 1;
   const containers = pod.containers ?? [];
   const only = containers.length === 1 && pod.admitted && isPlain(containers[0]) ? containers[0] : null;
-  const classes = ["pod", pod.admitted ? "" : "refused", pod.ended && pod.admitted ? "ended" : ""].filter(
+  const classes = ["pod", pod.admitted ? "" : "rejected", pod.ended && pod.admitted ? "ended" : ""].filter(
     Boolean,
   );
   const head = make(
@@ -26,11 +27,11 @@ export function podRow(row, index, target) {
       "span",
       {class: "pod-name"},
       make("span", {class: "namespace"}, `${pod.namespace}/`),
-      many ? (pod.workload ?? `${pod.name} …`) : pod.name,
+      many ? (sameOf(row.pods, (one) => one.workload) ?? `${pod.name} …`) : pod.name,
     ),
     many ? make("span", {class: "times"}, `× ${row.pods.length}`) : null,
     only ? make("span", {class: only.exclusive ? "cpus own" : "cpus"}, whereOf(only)) : null,
-    make("span", {class: "word"}, pod.admitted ? pod.word : "refused"),
+    make("span", {class: "word"}, pod.admitted ? pod.word : "rejected"),
   );
   const item = make("li", {class: classes.join(" "), "data-pod": target}, head);
   if (!pod.admitted || pod.reason) {
@@ -46,18 +47,28 @@ export function podRow(row, index, target) {
   return item;
 }
 
+/** What all of them have alike; null where they differ. */
+function sameOf(pods, of) {
+  const first = of(pods[0]) ?? null;
+  return pods.every((one) => (of(one) ?? null) === first) ? first : null;
+}
+
 /** Whether there is no more to say of a container than where it runs. */
 function isPlain(one) {
   return !(one.extras ?? []).length && !one.kind && !(one.exclusive && one.remark);
 }
 
+/** The mark of its owner; else of the CPUs that it shares, which may be the reserved ones alone. */
 function signOf(one, index) {
-  const painted = (one.owner ? index.owners.get(one.owner) : null) ?? index.states.get("shared pool");
+  const shared = () => parseCPUs(one.cpus).map((cpu) => index.cells.get(cpu)?.state);
+  const painted =
+    (one.owner ? index.owners.get(one.owner) : null) ?? index.states.get("shared pool") ?? shared().find(Boolean);
   return painted ? swatch(painted.paint) : make("span", {class: "swatch"});
 }
 
 function whereOf(one) {
-  return one.exclusive || (one.cpus && !one.remark) ? one.cpus : one.remark || "no CPUs";
+  if (one.exclusive) return one.cpus;
+  return one.remark || (one.cpus ? `shared ${one.cpus}` : "no CPUs");
 }
 
 function containerRow(one, index) {
@@ -80,7 +91,8 @@ function containerRow(one, index) {
 }
 
 function allNames(pods) {
-  const shown = pods.slice(0, 100).map((pod) => make("li", {}, pod.name));
+  const name = sameOf(pods, (pod) => pod.namespace) === null ? podKey : (pod) => pod.name;
+  const shown = pods.slice(0, 100).map((pod) => make("li", {}, name(pod)));
   if (pods.length > shown.length) shown.push(make("li", {}, `and ${pods.length - shown.length} more`));
   return make("details", {class: "names"}, make("summary", {}, "their names"), make("ul", {}, ...shown));
 }

@@ -112,7 +112,7 @@ export class PodList {
     return [
       owners.map((owner) => owner.paint),
       {...first, containers, why: null},
-      others.map((pod) => pod.name),
+      others.map(podKey),
     ];
   }
 

@@ -59,14 +59,14 @@ function textOf(pod) {
     pod.workload ?? "",
     pod.word,
     pod.reason ?? "",
-    pod.admitted ? "" : "refused",
+    pod.admitted ? "" : "rejected",
     ...containers,
   ];
   return words.join(" ").toLowerCase();
 }
 
 /**
- * Those that were refused first, then in an order.
+ * Those that were rejected first, then in an order.
  * @param {object[]} pods
  * @param {string} order a key of ORDERS
  * @param {import("./model.js").SceneIndex} index

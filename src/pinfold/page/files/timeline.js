@@ -107,6 +107,13 @@ export class Timeline {
     this.drawList();
   }
 
+  /** Folds the list of what happened; whether it was unfolded. */
+  fold() {
+    if (this.list.hidden) return false;
+    this.unfold();
+    return true;
+  }
+
   /** @param {object[]} entries of the history, the newest first, which may be known already */
   add(entries) {
     const known = new Map(this.entries.map((one) => [one.number, one]));
