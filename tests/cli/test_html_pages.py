@@ -45,7 +45,21 @@ def test_a_plan_with_its_reasons() -> None:
     assert all(why.values())
     assert any("took" in line for line in why["trading/feed-handler"])
     assert any("What would admit it" in line for line in why["trading/matching-engine"])
-    assert why["default/web-1"][0] == "told of default/web-0, which is alike:"
+    assert why["default/web-1"][0] == "told of default/web-0, which asks for the same:"
+
+
+def test_why_of_a_pod_with_cpus_of_its_own_is_not_taken_for_that_of_another(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(manifest(name, "2")))
+    (scene,) = page_of(*PLAN[:-1], str(tmp_path)).scenes
+    first, second = scene.pods
+    assert second.why
+    assert (
+        second.why[0]
+        == f"told of default/{first.name}, which asks for the same and has other CPUs:"
+    )
 
 
 def test_it_is_the_same_each_time() -> None:

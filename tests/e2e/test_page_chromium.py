@@ -128,6 +128,27 @@ def test_those_rejected_with_the_same_words_are_one_row(browser: Browser, tmp_pa
         assert row.locator("details li").first.text_content() == "team-0/job-0"
 
 
+def test_the_panel_is_not_over_what_is_pointed_at(browser: Browser, folder: Path) -> None:
+    with shown(browser, folder / "compared.html") as seen:
+        panel = seen.page.locator(".panel")
+        for cpu in ("0", "30"):
+            for place in (0, 1):
+                cell = seen.page.locator(f".cell[data-cpu='{cpu}']").nth(place)
+                seen.page.evaluate("scrollTo(0, 0)")
+                cell.hover()
+                expect(panel).to_contain_text(f"CPU {cpu}")
+                one, other = cell.bounding_box(), panel.bounding_box()
+                assert one is not None
+                assert other is not None
+                below = other["y"] >= one["y"] + one["height"]
+                assert below or other["y"] + other["height"] <= one["y"]
+        seen.page.set_viewport_size({"width": 1200, "height": 520})
+        cell = seen.page.locator(".cell[data-cpu='24']").first
+        cell.evaluate("one => one.scrollIntoView({block: 'end'})")
+        cell.hover()
+        expect(seen.page.locator(".side")).to_have_class("side above")
+
+
 def test_many_differences_leave_the_maps_in_sight(browser: Browser, tmp_path: Path) -> None:
     page = replace(compared(), changes=[f"difference {number}" for number in range(48)])
     (tmp_path / "page.html").write_text(whole_page(page), encoding="utf-8")

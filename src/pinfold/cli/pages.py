@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from msgspec import UNSET
+
 from pinfold.cli.node import Request
 from pinfold.cli.output import print_text
 from pinfold.cli.progress_line import progress_line
+from pinfold.documents.explanation import Explanation
 from pinfold.documents.live.scene import ScenePage
 from pinfold.page.files_of_page import whole_page
 from pinfold.planning.explaining.document import explain_document
@@ -66,6 +69,12 @@ def _why(request: Request, placed: Plan) -> Why:
             # Its name, which comes first, is that of the pod already.
             lines = explained_lines(document, topology=topology)[1:]
             for number, pod in enumerate(one.pods):
-                like = (f"told of {one.pods[0].full_name}, which is alike:",) if number else ()
+                like = (_told_of(one.pods[0].full_name, document),) if number else ()
                 told[pod.full_name] = (*like, *lines)
     return told
+
+
+def _told_of(name: str, document: Explanation) -> str:
+    """What stands above the words about another pod; CPUs of its own are others than this one's."""
+    own = document.bubble is not UNSET or any(one.steps for one in document.containers)
+    return f"told of {name}, which asks for the same{' and has other CPUs' if own else ''}:"

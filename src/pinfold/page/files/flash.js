@@ -1,7 +1,6 @@
 /** What has changed is shown once, softly. */
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const RING = {outline: "3px solid var(--flash)", outlineOffset: "1px"};
 /** @type {WeakMap<Element, Animation>} */
 const running = new WeakMap();
 
@@ -11,7 +10,10 @@ const running = new WeakMap();
  */
 export function flashOnce(element) {
   running.get(element)?.cancel();
-  const frames = [RING, {...RING, offset: 0.5}, {outline: "3px solid transparent", outlineOffset: "1px"}];
+  // What is beside others in a list has no room around it.
+  const outlineOffset = element.classList.contains("pod") ? "-3px" : "1px";
+  const ring = {outline: "3px solid var(--flash)", outlineOffset};
+  const frames = [ring, {...ring, offset: 0.5}, {outline: "3px solid transparent", outlineOffset}];
   const timing = calm.matches ? {duration: 3000, easing: "steps(2)"} : {duration: 1600, easing: "ease-out"};
   running.set(element, element.animate(frames, timing));
 }

@@ -32,6 +32,7 @@ export class Frame {
     this.waiting = [];
     this.build(names.length);
     this.attention.listeners.push((target) => this.show(target));
+    document.addEventListener("pointerover", (event) => this.stepAside(event));
     document.addEventListener("keydown", (event) => this.pressed(event));
     window.addEventListener("resize", () => this.views.forEach((view) => view.map.fit()));
     this.show(null);
@@ -104,6 +105,12 @@ export class Frame {
     line(this.subtitle, subtitle);
     const wanted = `${title} · Pinfold`;
     if (document.title !== wanted) document.title = wanted;
+  }
+
+  /** Where the panel lies over the maps, it is at the other end of the window than what is pointed at. */
+  stepAside(event) {
+    if (this.attention.pinned || this.side.contains(event.target)) return;
+    this.side.classList.toggle("above", event.clientY > window.innerHeight / 2);
   }
 
   /** Lights and tells what is pointed at. */
