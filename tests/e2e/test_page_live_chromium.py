@@ -336,7 +336,9 @@ def test_who_shares_reserved_cpus_has_their_mark(browser: Browser, server: PageS
     with looking(browser, server) as seen:
         row = seen.page.locator(".pod", has_text="sharing")
         expect(row.locator(".swatch")).to_have_text("R")
-        expect(row.locator(".cpus")).to_have_text("shared 0")
+        expect(row.locator(".cpus")).to_have_text("shared")
+        row.hover()
+        expect(seen.page.locator(".panel")).to_contain_text("shares 0 · 1 CPU")
 
 
 def test_a_rejection_is_told_with_its_lines_below_their_beginning(

@@ -160,7 +160,7 @@ export class Panel {
     const count = parseCPUs(one.cpus).length;
     const where = one.exclusive
       ? `${one.cpus} · ${counted(count, "CPU")} of its own`
-      : `${one.remark || "shares"}${count ? ` · ${counted(count, "CPU")}` : ""}`;
+      : `${one.remark || `shares ${one.cpus}`}${count ? ` · ${counted(count, "CPU")}` : ""}`;
     const busy = this.usage.get(key)?.get(one.name);
     const extras = [...(one.exclusive && one.remark ? [one.remark] : []), ...(one.extras ?? [])];
     return [

@@ -68,7 +68,7 @@ function signOf(one, index) {
 
 function whereOf(one) {
   if (one.exclusive) return one.cpus;
-  return one.remark || (one.cpus ? `shared ${one.cpus}` : "no CPUs");
+  return one.remark || (one.cpus ? "shared" : "no CPUs");
 }
 
 function containerRow(one, index) {

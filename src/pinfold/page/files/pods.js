@@ -106,10 +106,11 @@ export class PodList {
   seen(row) {
     const owners = this.index.ownersOfPod.get(podKey(row.pods[0])) ?? [];
     const containers = (row.pods[0].containers ?? []).map((one) =>
-      one.exclusive || !one.remark ? one : {...one, cpus: ""},
+      one.exclusive ? one : {...one, cpus: Boolean(one.cpus)},
     );
     const [first, ...others] = row.pods;
     return [
+      this.index.states.has("shared pool"),
       owners.map((owner) => owner.paint),
       {...first, containers, why: null},
       others.map(podKey),
