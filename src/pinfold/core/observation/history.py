@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -65,9 +65,9 @@ class History(Generic[_T]):
         if seconds > newest.at - older.at:
             wanted = newest.at - seconds
             at = bisect_left(samples, wanted, hi=len(samples) - 2, key=_moment)
-            older = min(
-                islice(samples, max(0, at - 1), at + 1), key=lambda one: abs(one.at - wanted)
-            )
+            older = samples[at]
+            if at and wanted - samples[at - 1].at <= older.at - wanted:
+                older = samples[at - 1]
         return older, newest
 
     def steps(self) -> Iterator[tuple[Sample[_T], Sample[_T]]]:

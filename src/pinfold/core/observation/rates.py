@@ -7,7 +7,7 @@ Source: the kernel's ``cgroup-v2.rst``, ``accounting/psi.rst`` and ``scheduler/s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -96,8 +96,10 @@ def _grows(before: int | None, after: int | None) -> bool:
     return before is None or after is None or before <= after
 
 
-def _common(before: Counters, after: Counters) -> list[tuple[str, Stalls, Stalls]]:
+def _common(before: Counters, after: Counters) -> Sequence[tuple[str, Stalls, Stalls]]:
     new = after.pressure
+    if not before.pressure:
+        return ()
     return [(what, old, new[what]) for what, old in before.pressure.items() if what in new]
 
 

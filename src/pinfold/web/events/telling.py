@@ -23,8 +23,8 @@ from pinfold.formats.event_stream import Message, pause, remark, written
 from pinfold.node.view import View
 from pinfold.web.answers import Refusal, encoded
 from pinfold.web.backend import Backend
-from pinfold.web.documents import Documents
 from pinfold.web.events.difference import difference
+from pinfold.web.events.remembered import RememberedDocuments
 from pinfold.web.events.ring import Ring
 from pinfold.web.observed import observation_document
 
@@ -64,7 +64,7 @@ class Telling:
     def __init__(self, backend: Backend, pace: Pace | None = None) -> None:
         self._backend = backend
         self._pace = pace or Pace()
-        self._documents = Documents(backend.books)
+        self._documents = RememberedDocuments(backend.books)
         self._run = secrets.token_hex(4)
         self._ring = Ring()
         self._known: Whole | None = None
