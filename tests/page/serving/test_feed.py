@@ -151,7 +151,7 @@ def test_the_page_may_be_there_before_the_agent(tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_while_nobody_looks(node: Served, page: ServedPage) -> None:
-    assert page.ask("GET", "/").status == 200
+    assert page.ask("GET", "/healthz").status == 200
     assert node.do(node.connections) == []
 
 
