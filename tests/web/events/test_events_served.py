@@ -59,6 +59,17 @@ def test_a_reader_begins_with_all_and_hears_of_changes_at_once(api: Served) -> N
         assert reader.whole.status.shared == first.whole.status.shared  # type: ignore[union-attr] # a whole
 
 
+def test_who_comes_later_is_told_of_that_time(api: Served) -> None:
+    with Follower(api.path) as reader:
+        first = reader.next()
+    wait_until(lambda: not api.do(lambda: telling(api).readers))
+    api.do(lambda: setattr(api.backend, "clock", api.backend.clock + 5.0))
+    with Follower(api.path) as reader:
+        later = reader.next()
+    assert (later.kind, later.id) == (first.kind, first.id)
+    assert later.at > first.at
+
+
 def test_a_problem_that_nobody_tells_of_is_seen(api: Served) -> None:
     with Follower(api.path) as reader:
         reader.next()

@@ -151,6 +151,8 @@ class Telling:
         self._is_over = stop.is_set()
         # What has changed while nobody listened is one change.
         self._tell_changes()
+        # Counters and the time are of no change, and have gone on all the same.
+        self._whole = (-1, b"")
         self._observed = self._observe()
         work = {
             "changes": self._changes(),
