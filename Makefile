@@ -14,6 +14,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 PROTOS := $(wildcard src/pinfold/adapters/*/*.proto)
 
+# A test that waits for ever tells where, instead of taking the whole run with it.
+PATIENCE := --timeout 600
+
 MACHINE ?= 2s8c2t
 ARGS ?=
 
@@ -35,7 +38,7 @@ run: $(VENV)/.run  ## Set up, plan the example node, and show a live one
 	@PINFOLD=$(BIN)/pinfold sh examples/demo.sh
 
 test: $(VENV)/.dev  ## Run the tests (ARGS="-k word" and the like go to pytest)
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto $(PATIENCE) $(ARGS)
 
 check: $(VENV)/.dev  ## Lint, check format, types and the layers
 	$(BIN)/ruff check
@@ -68,7 +71,7 @@ study: $(VENV)/.dev  ## What a policy costs on real arrivals, and the page of it
 
 e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: crashes, confinement, shield, a real containerd
 	@sh tests/e2e/install.sh
-	$(BIN)/python -m pytest tests/e2e $(ARGS)
+	$(BIN)/python -m pytest tests/e2e $(PATIENCE) $(ARGS)
 
 guest: $(VENV)/.dev  ## As root: live tests in four guests (an hour): SMT, 2 NUMA nodes, huge pages, cgroup v2, v1
 	$(BIN)/python -m pytest tests/guest/test_guest.py $(ARGS)

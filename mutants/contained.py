@@ -36,6 +36,8 @@ class Contained:
         self._woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Who was started with it blocked would never hear of an end.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         output, its_output = os.pipe2(os.O_CLOEXEC)
         self._output = output
         self._child = subprocess.Popen(  # noqa: S603 - what this is for

@@ -350,6 +350,14 @@ def test_a_daemon_is_gone_with_its_command() -> None:
         os.kill(int(done.stdout), 0)
 
 
+def test_an_end_is_heard_of_by_whoever_was_started_with_sigchld_blocked() -> None:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        assert run(20, "raise SystemExit(3)").returncode == 3
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def test_orphans_that_end_are_reaped_while_the_command_goes_on() -> None:
     script = """
 import os, sys, time

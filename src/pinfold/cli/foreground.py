@@ -39,13 +39,13 @@ class Foreground:
 
     def __init__(self, command: tuple[str, ...], working_dir: str) -> None:
         reader, self._writer = os.pipe()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {*_FORWARDED, signal.SIGCHLD})
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_FORWARDED, signal.SIGCHLD})
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._writer)
-            _wait_and_execute(reader, command, working_dir)
+            _wait_and_execute(reader, command, working_dir, self._mask)
         os.close(reader)
 
     def pause(self, seconds: float) -> None:
@@ -59,10 +59,10 @@ class Foreground:
             raise SystemExit(BY_SIGNAL + told.si_signo)
 
     def give_up(self) -> None:
-        """End the child before it has begun."""
+        """End the child before it has begun; signals come as they came before it was there."""
         os.close(self._writer)
         os.waitpid(self.pid, 0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def run(self, env: Mapping[str, str]) -> int:
         """Let it go with these variables added, pass signals on; return its status.
@@ -92,7 +92,9 @@ class Foreground:
         return BY_SIGNAL - code if code < 0 else code
 
 
-def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -> None:
+def _wait_and_execute(
+    reader: int, command: tuple[str, ...], working_dir: str, mask: set[signal.Signals]
+) -> None:
     """The child's side; never returns."""
     place = "the word to go"
     try:
@@ -106,7 +108,7 @@ def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -
         # What a signal does here before the command is there is what it would do to that.
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_FORWARDED, signal.SIGCHLD})
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         place = working_dir
         os.chdir(working_dir)
         place = command[0]
