@@ -53,8 +53,8 @@ def test_a_wrong_option_is_named(kind: str, words: tuple[str, ...], told: str) -
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--claim-capacity", ""), "Invalid value for '--claim-capacity': must not be empty"),
-        (("--claim-driver", ""), "Invalid value for '--claim-driver': must not be empty"),
+        (("--claim-capacity", ""), "--claim-capacity: an empty name is none; leave it out"),
+        (("--claim-driver", ""), "--claim-driver: an empty name is none; leave it out"),
         *(
             (("--no-claims", *words), f"{words[0]} says which claims count; with --no-claims none")
             for words in (

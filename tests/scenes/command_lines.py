@@ -24,8 +24,9 @@ _EXAMPLES: Final = ROOT / "examples"
 _CAPTURE: Final = _EXAMPLES / "profile" / "node.tar.xz"
 _STATE: Final = _EXAMPLES / "state" / "cpu_manager_state"
 
-SILENT: Final = frozenset({"agent", "run", "quota serve", "classes serve"})
-"""Those whose standard output is another's, or nobody's; of them there is the help only."""
+SILENT: Final = frozenset({"agent", "run", "serve", "quota serve", "classes serve"})
+"""Those whose standard output is another's, or nobody's, and who stays; of them there is the help
+only."""
 
 
 def leaves() -> Iterator[tuple[str, click.Command]]:
@@ -85,6 +86,8 @@ class Lines:
             "hugepages release": ("2Mi", "--root", folder / "huge"),
             "classes scheduler-config": (_EXAMPLES / "classes" / "classes.yaml", "--insecure"),
             "schema": (),
+            "completion": ("bash",),
+            "man": ("plan",),
         }
 
     def of(self, command: str) -> list[str]:

@@ -69,10 +69,14 @@ class _Processes(ProcessPoolExecutor):
 
 
 class _ProcessPool(WorkerPool):
-    """Our own processes; two calls for each, so that none waits for its next one."""
+    """Our own processes; one call more than there are, so that none waits for its next one.
+
+    That is what the executor puts into its queue, where nothing can be cancelled any more: until
+    Python 3.12 the death of its processes, beside a call that was cancelled, is a traceback.
+    """
 
     def __init__(self, processes: _Processes, workers: int) -> None:
-        super().__init__(processes, at_once=2 * workers)
+        super().__init__(processes, at_once=workers + 1)
         self._processes = processes
 
     def give_up(self) -> None:

@@ -21,7 +21,6 @@ def claim_options(command: F) -> F:
     command = click.option(
         "--claim-capacity",
         metavar="NAME",
-        callback=_not_empty,
         help="What a CPU is called in a device's capacity.  [default: DRIVER/cpu]",
     )(command)
     command = click.option(
@@ -34,18 +33,11 @@ def claim_options(command: F) -> F:
     )(command)
     return click.option(
         "--claim-driver",
-        metavar="DRIVER",
+        metavar="NAME",
         default=DEFAULT_DRIVER,
         show_default=True,
-        callback=_not_empty,
         help="The driver that gives CPUs to claims, as quotas count them.",
     )(command)
-
-
-def _not_empty(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    if value == "":
-        raise click.BadParameter("must not be empty")
-    return value
 
 
 def claim_rules(options: Mapping[str, Any]) -> ClaimRules:
