@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pinfold.cli.start.exit_statuses import NOT_EXECUTABLE, NOT_FOUND
@@ -93,7 +93,7 @@ class Foreground:
 
 
 def _wait_and_execute(
-    reader: int, command: tuple[str, ...], working_dir: str, mask: set[signal.Signals]
+    reader: int, command: tuple[str, ...], working_dir: str, mask: Iterable[int]
 ) -> None:
     """The child's side; never returns."""
     place = "the word to go"
