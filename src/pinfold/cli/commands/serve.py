@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import ipaddress
 import re
 import sys
 import webbrowser
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -18,6 +18,7 @@ from pinfold.cli.output import InputError, Refused
 from pinfold.formats.extras import install_command
 from pinfold.page.serving.settings import DEFAULT_LISTEN, TOKEN_FILE, PageSettings
 from pinfold.ports.errors import PortError
+from pinfold.web.addresses import parsed_address
 
 if TYPE_CHECKING:
     from pinfold.page.serving.serving import Begun
@@ -76,8 +77,7 @@ def serve(
         host_names=host_names,
     )
     try:
-        # Now, and not with the command: it takes 150 ms, and needs the extra.
-        serving = importlib.import_module("pinfold.page.serving.serving")
+        from pinfold.page.serving.serving import serve_page  # noqa: PLC0415 - 150 ms, and the extra
     except ModuleNotFoundError as error:
         raise InputError(
             f"pinfold serve needs {error.name}; install pinfold with its extra: "
@@ -94,10 +94,12 @@ def serve(
             )
         if opens:
             # A command line can be read by others: the secret in it is used up when they see it.
-            _open(f"{told.address}?token={told.ticket()}")
+            address = f"{told.address}?token={told.ticket()}"
+            # A browser in the terminal is waited for, and itself waits for the page.
+            Thread(target=_open, args=(address,), name="browser", daemon=True).start()
 
     try:
-        asyncio.run(serving.serve_page(settings, begun))
+        asyncio.run(serve_page(settings, begun))
     except PortError as error:
         raise Refused(str(error)) from None
 
@@ -108,21 +110,15 @@ def _is_local(listen: str) -> bool:
     Raises:
         click.BadParameter: that is no address, or is not said clearly.
     """
-    host, colon, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if host == "localhost":
-        return True
     try:
-        found = ipaddress.ip_address(host)
-    except ValueError:
-        found = None
-    if found is None or not colon or not port.isdecimal():
+        host, _, _ = parsed_address(listen)
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except (PortError, ValueError):
         raise click.BadParameter(
             f"{listen!r}: must be an address and a port, such as {DEFAULT_LISTEN}; 0.0.0.0 is all "
             "of this machine's",
             param_hint="--listen",
-        )
-    return found.is_loopback
+        ) from None
 
 
 def _tell(told: Begun, file: Path) -> None:
