@@ -32,7 +32,6 @@ from pinfold.web.documents import (
     embedded,
     history_document,
 )
-from pinfold.web.events.answer import events_answer
 from pinfold.web.events.telling import Telling
 from pinfold.web.observed import observation_document
 from pinfold.web.operations import OBJECT, POD, POD_LOG
@@ -107,7 +106,7 @@ class Handlers:
 
     async def events(self, request: Request) -> Response:
         """What changes, as it changes."""
-        return events_answer(request, self.telling)
+        return self.telling.answer(request)
 
     async def _shared(self, name: str, document: Callable[[], object]) -> Response:
         """An answer for all who wait for it."""

@@ -66,7 +66,7 @@ def test_no_answer_holds_what_a_manifest_keeps_secret(node: Served, page: Served
     targets = (
         *("/v1/scene", f"/v1/scene?at={before}", "/v1/scene?at=0", "/v1/history"),
         *("/v1/history?pod=default/web", "/v1/explain/default/web", "/v1/explain/default/big"),
-        *("/v1/observation", "/v1/explain/default/nobody", "/v1/history?kind=admitted&limit=3"),
+        *("/v1/explain/default/nobody", "/v1/history?kind=admitted&limit=3"),
     )
     answers = [page.ask("GET", one) for one in targets]
     with page.events() as events:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
-from pinfold.formats.event_stream import MEDIA_TYPE
 from pinfold.page.files_of_page import page_files
 from pinfold.page.serving.answers import POLICY
 from pinfold.page.serving.compression import STREAM_BEGINS, block, compressed, wants_gzip
 from pinfold.page.serving.door import ADMITTED
 from pinfold.page.serving.feed import Feed
 from pinfold.page.serving.past import Past
-from pinfold.page.serving.questions import EXPLANATION, OBSERVATION, AskedAgent
+from pinfold.page.serving.questions import EXPLANATION, AskedAgent
 from pinfold.views.explain import explained_lines
 from pinfold.web.answers import Document, Refusal
+from pinfold.web.events.answer import EventsAnswer, events_head, known_id
 from pinfold.web.requests import limit, seconds
 
 MOST_STREAMS: Final = 64
@@ -82,22 +81,23 @@ class PageHandlers:
         """The node from now on."""
         if self._streams >= MOST_STREAMS:
             raise Refusal(503, f"{MOST_STREAMS} pages are open already", "close one of them")
-        headers = {**POLICY, "Content-Type": MEDIA_TYPE}
         if request.method == "HEAD":
-            return Response(headers=headers)
-        self._streams += 1
-        messages = self._messages(request)
+            return events_head(POLICY)
+        messages, headers = self._messages(request), POLICY
         if wants_gzip(request):
             messages, headers = _compressed(messages), {**headers, **_GZIP}
-        return _Stream(messages, self._ended, headers)
+        return EventsAnswer(messages, self._one_more(), headers)
 
-    def _ended(self) -> None:
-        self._streams -= 1
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
 
     async def _messages(self, request: Request) -> AsyncGenerator[bytes, None]:
-        known = request.headers.get("last-event-id")
-        known = known or request.query_params.get("lastEventId", "")
-        async with aclosing(self._feed.messages(known)) as messages:
+        async with aclosing(self._feed.messages(known_id(request))) as messages:
             async for message in messages:
                 if not request.scope[ADMITTED]():
                     return
@@ -126,38 +126,12 @@ class PageHandlers:
         told = await self._agent.ask(EXPLANATION, *names)
         return _document({"version": 1, "lines": explained_lines(told)})
 
-    async def observation(self, _request: Request) -> Response:
-        """What containers and CPUs do."""
-        return _document(await self._agent.ask(OBSERVATION))
-
 
 async def _compressed(messages: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     yield STREAM_BEGINS
     async with aclosing(messages):
         async for message in messages:
             yield block(message)
-
-
-class _Stream(StreamingResponse):
-    """What a browser is told; what it does not read within the server's limit ends it."""
-
-    def __init__(
-        self,
-        messages: AsyncGenerator[bytes, None],
-        ended: Callable[[], None],
-        headers: Mapping[str, str],
-    ) -> None:
-        super().__init__(messages, headers=headers)
-        self._messages = messages
-        self._ended = ended
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send, until either side is gone."""
-        try:
-            async with aclosing(self._messages):
-                await super().__call__(scope, receive, send)
-        finally:
-            self._ended()
 
 
 def _document(content: Any) -> Response:  # noqa: ANN401 - any document

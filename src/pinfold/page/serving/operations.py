@@ -26,10 +26,9 @@ class PageOperation(Struct, frozen=True):
 OPERATIONS: Final = (
     PageOperation("/", "page", "the page"),
     PageOperation("/files/{name}", "file", "a file of the page"),
-    PageOperation("/v1/events", "events", "what changes, as server-sent events", ("lastEventId",)),
+    PageOperation("/v1/events", "events", "what changes, as server-sent events"),
     PageOperation("/v1/scene", "scene", "how the node is drawn, now or then", ("at",)),
     PageOperation("/v1/history", "history", "what was decided", ("pod", "kind", "limit")),
     PageOperation("/v1/explain/{namespace}/{name}", "explain", "why a pod has what it has"),
-    PageOperation("/v1/observation", "observation", "what containers and CPUs do"),
 )
 """All of it, beside the door's: ``/healthz``, and the form at ``/`` that brings the token."""

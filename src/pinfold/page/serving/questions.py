@@ -17,7 +17,6 @@ from msgspec import Struct
 from pinfold.documents.api import Error, History
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.live.event import Event
-from pinfold.documents.observation import Observation
 from pinfold.formats.event_stream import EventStream, StreamError
 from pinfold.ports.errors import PortError
 
@@ -51,11 +50,10 @@ class Question(Struct, Generic[_T], frozen=True):
 
 
 EVENTS: Final = Question("/v1/events", Event)
-OBSERVATION: Final = Question("/v1/observation", Observation)
 HISTORY: Final = Question("/v1/history", History)
 EXPLANATION: Final = Question("/v1/explain/{namespace}/{name}", Explanation)
 
-QUESTIONS: Final[tuple[Question[Any], ...]] = (EVENTS, OBSERVATION, HISTORY, EXPLANATION)
+QUESTIONS: Final[tuple[Question[Any], ...]] = (EVENTS, HISTORY, EXPLANATION)
 """All of them."""
 
 

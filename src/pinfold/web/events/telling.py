@@ -15,6 +15,8 @@ from collections.abc import AsyncGenerator, Iterator
 import structlog
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
 
 from pinfold.documents.live.event import Changed, Event, Whole
 from pinfold.documents.live.following import apply
@@ -23,6 +25,7 @@ from pinfold.formats.event_stream import Message, pause, remark, written
 from pinfold.node.view import View
 from pinfold.web.answers import Refusal, encoded
 from pinfold.web.backend import Backend
+from pinfold.web.events.answer import EventsAnswer, events_head, known_id
 from pinfold.web.events.difference import difference
 from pinfold.web.events.remembered import RememberedDocuments
 from pinfold.web.events.ring import Ring
@@ -79,8 +82,19 @@ class Telling:
 
     # -------------------------------------------------------------------------------- readers
 
-    def expect_room(self) -> None:
-        """Raise Refusal where as many listen as may."""
+    def answer(self, request: Request) -> Response:
+        """Answer with the events from now on, or from those on that the reader has.
+
+        Raises:
+            Refusal: as many listen as may.
+        """
+        self._expect_room()
+        if request.method == "HEAD":
+            return events_head()
+        listening = self.listening(request.scope["state"]["stop"])
+        return EventsAnswer(self.stream(known_id(request)), listening)
+
+    def _expect_room(self) -> None:
         if self.readers >= self._pace.readers:
             raise Refusal(
                 503,
