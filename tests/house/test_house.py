@@ -232,8 +232,8 @@ def test_every_folder_is_in_a_layer(package: str) -> None:
 
 
 MOST_IMPORTS_IN_FUNCTIONS = 63
-"""60, and what only plans of a cluster (45 ms), a watched node (8 ms) and a page (150 ms) need of the
-commands."""
+"""60, and what only plans of a cluster (45 ms), a watched node (8 ms) and a page (150 ms) need of
+the commands."""
 
 
 def imports_in_functions(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:

@@ -95,7 +95,7 @@ class ServedPage:
             connection.request("GET", "/v1/events", headers=headers)
             answer = connection.getresponse()
             assert answer.status == 200, answer.read()
-            yield _events(answer)
+            yield read_events(answer)
         finally:
             connection.close()
 
@@ -117,7 +117,8 @@ def _by_name(answer: http.client.HTTPResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in answer.getheaders()}
 
 
-def _events(answer: http.client.HTTPResponse) -> Iterator[Event]:
+def read_events(answer: http.client.HTTPResponse) -> Iterator[Event]:
+    """What a stream tells, until it ends."""
     stream = EventStream()
     while piece := answer.read1(1 << 16):
         for message in stream.feed(piece):

@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from pinfold.adapters.cgroup.runtime.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
 from pinfold.admission.node_status import node_status, node_status_document
@@ -30,9 +32,10 @@ from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.manifest.workload_fields import PROCESS, check_fields
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.live.event import Whole
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
-from pinfold.documents.status import Agent, AgentConfig, Gates
+from pinfold.documents.status import Agent, AgentConfig, Gates, Status
 from pinfold.formats.event_stream import MEDIA_TYPE as EVENTS
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
@@ -398,3 +401,12 @@ def read_all(sock: Any) -> bytes:
     except ConnectionResetError:
         pass
     return text
+
+
+def whole_of(api: Served) -> Whole:
+    """What an agent tells first in its stream of events, put together of its documents."""
+    return Whole(
+        status=msgspec.convert(api.ask("GET", "/v1/status").json, Status),
+        machine=msgspec.convert(api.ask("GET", "/v1/machine").json, Machine),
+        node=msgspec.convert(api.ask("GET", "/v1/node").json, Node),
+    )

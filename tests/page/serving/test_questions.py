@@ -9,23 +9,19 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import httpx
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.documents.live.event import Event, Whole
-from pinfold.documents.machine import Machine
-from pinfold.documents.node import Node
-from pinfold.documents.status import Status
+from pinfold.documents.live.event import Event
 from pinfold.formats.event_stream import Message, written
 from pinfold.page.serving.questions import EXPLANATION, HISTORY, AskedAgent, AwayError, filled
 from pinfold.web.answers import encoded
 from tests.scenes.scripted_agent import HEAD, ScriptedAgent, Send, scripted_agent
 from tests.scenes.served_page import served_page
 from tests.scenes.waiting import PATIENCE, eventually
-from tests.scenes.web_world import served
+from tests.scenes.web_world import served, whole_of
 
 JSON, EVENTS = HEAD % b"application/json", HEAD % b"text/event-stream"
 
@@ -114,7 +110,7 @@ def test_so_much_is_taken_and_no_more(tmp_path: Path) -> None:
         scripted_agent(tmp_path / "a.sock", answer) as agent,
         served_page(tmp_path / "a.sock") as page,
     ):
-        answered = page.ask("GET", "/v1/observation")
+        answered = page.ask("GET", "/v1/history")
         assert answered.status == 503
         assert "answers with more than" in answered.error["message"]
         agent.has_hung_up()
@@ -126,8 +122,8 @@ def test_an_answer_that_nobody_waits_for_is_given_up(agent: ScriptedAgent, tmp_p
     with served_page(tmp_path / "a.sock") as page:
         for _ in range(3):
             connection = page.connection()
-            connection.request("GET", "/v1/observation", headers={"Cookie": page.cookie})
-            eventually(lambda: agent.open, ["/v1/observation"])
+            connection.request("GET", "/v1/explain/default/a", headers={"Cookie": page.cookie})
+            eventually(lambda: agent.open, ["/v1/explain/default/a"])
             connection.close()
             agent.has_hung_up()
         assert page.ask("GET", "/healthz").status == 200
@@ -137,11 +133,7 @@ def test_an_answer_that_nobody_waits_for_is_given_up(agent: ScriptedAgent, tmp_p
 def test_an_agent_of_another_version_is_not_asked_without_a_pause(tmp_path: Path) -> None:
     """Its events are those of an agent, and its machine is none that is known here."""
     with served(tmp_path / "real.sock") as real:
-        whole = Whole(
-            status=msgspec.convert(real.ask("GET", "/v1/status").json, Status),
-            machine=msgspec.convert(real.ask("GET", "/v1/machine").json, Machine),
-            node=msgspec.convert(real.ask("GET", "/v1/node").json, Node),
-        )
+        whole = whole_of(real)
     unknown = replace(whole, machine=replace(whole.machine, cpus=[*whole.machine.cpus] * 2))
     text = encoded(Event(id="a-1", at=1.0, kind="whole", whole=unknown))
 

@@ -54,8 +54,8 @@ class Event(Document, frozen=True, kw_only=True):
     """One event; of the three fields that are named like kinds there is that of its ``kind``."""
 
     id: str
-    """Also the ``id`` of the stream, from which ``Last-Event-ID`` goes on; that of ``away`` is the
-    one before it."""
+    """Also the ``id`` of the stream, from which ``Last-Event-ID`` goes on.  From ``pinfold serve``
+    it is that of the scene; what it tells beside that has the same one."""
     at: float
     """Seconds since the epoch."""
     kind: EventKind

@@ -8,12 +8,14 @@ Anybody on this machine, and any web page in a browser on it, can send requests 
 - what a page of another origin sends is refused, by ``Sec-Fetch-Site`` and ``Origin``.
 - there are only requests that read, but for the form that brings the token.
 - the token opens a session, which a cookie stands for: ``EventSource`` sends no headers of its own.
-  The cookie is never the token, and no other port's page reads it by its name.
+  The cookie is never the token.  Cookies know no ports: another server of this machine that is
+  opened in the same browser is sent it, too, and by its name does not take it for its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import re
 import time
@@ -48,7 +50,7 @@ PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 10.0
 
 MOST_WAITING: Final = 20
-"""Wrong tokens that wait; from then on they are hung up on, so that they keep nobody out."""
+"""Wrong tokens that wait; from then on they are refused at once, so that they keep nobody out."""
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.\-]+)(?::(?P<port>\d{1,5}))?")
 _MOST_FORM: Final = LONGEST * 3 + 64
@@ -76,9 +78,15 @@ class Door:
         self._token = token
         self._names = frozenset({*OWN_NAMES, *(name.lower() for name in host_names)})
         self._sessions = Sessions(now)
-        self.tickets = tickets(now)
+        self._tickets = tickets(now)
         self._of_token = ""
         self._waiting = 0
+
+    def ticket(self) -> str:
+        """A secret that lets in once, soon, and only while the token is what it is now."""
+        with contextlib.suppress(Refusal):  # Nobody is let in by anything.
+            self._now()
+        return self._tickets.begin()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""
@@ -141,12 +149,16 @@ class Door:
         try:
             token = self._token.token()
         except PortError as error:
-            self._sessions.end_all()
+            self._end_all()
             raise Refusal(503, f"nobody is let in: {error.problem}", error.remedy) from None
         if token != self._of_token:
-            self._sessions.end_all()
+            self._end_all()
             self._of_token = token
         return token
+
+    def _end_all(self) -> None:
+        self._sessions.end_all()
+        self._tickets.end_all()
 
     def _is_now(self, token: str) -> bool:
         try:
@@ -169,7 +181,7 @@ class Door:
 
     def _is_right(self, offered: str, token: str) -> bool:
         told = offered.encode(errors="surrogateescape")
-        return hmac.compare_digest(told, token.encode()) or self.tickets.takes(offered)
+        return hmac.compare_digest(told, token.encode()) or self._tickets.takes(offered)
 
     def _let_in(self, cookie: str) -> Response:
         """A session, and the page without the token in its address."""

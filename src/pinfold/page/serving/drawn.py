@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
 from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
@@ -41,12 +41,12 @@ class Drawn:
     """Follows the events of an agent.
 
     A scene replaces the one before it, so whoever is late gets the newest only, and nothing is kept
-    for him.  Each message is made once for all, and when the first needs it.
+    for him.  Each message is made once for all, and when the first needs it.  Its id is that of the
+    scene: what else is told is little, and is told again to who comes back.
 
     Attributes:
         whole: what there is; None before the first event.
         scene: how it is drawn.
-        last_id: of the newest event.
         problem: why the agent is away; "" while it is there.
     """
 
@@ -54,8 +54,8 @@ class Drawn:
         self._maker = SceneMaker()
         self.whole: Whole | None = None
         self.scene: Scene | None = None
-        self.last_id = ""
         self.problem = ""
+        self._run = secrets.token_hex(4)
         self._at = 0.0
         self._now = Seen()
         self._observed: Observation | None = None
@@ -67,7 +67,6 @@ class Drawn:
         Raises:
             MachineError: its machine is not understood here.
         """
-        self.problem = ""
         if event.observed is not UNSET:
             self._observed = event.observed
             self._now.observed += 1
@@ -75,9 +74,12 @@ class Drawn:
         elif event.whole is not UNSET:
             self._draw(event.whole, event.at)
             self._now.since = self._now.scenes
-        elif self.whole is not None:
+        elif self.whole is None:
+            return
+        else:
             self._draw(apply(self.whole, event), event.at)
-        self.last_id, self._at = event.id, event.at
+        self._at = event.at
+        self.problem = ""
 
     def _draw(self, whole: Whole, at: float) -> None:
         scene = self._maker.scene(whole, at)
@@ -86,8 +88,7 @@ class Drawn:
         if self.scene is None or self.scene.root != scene.root:
             now.boxes = now.scenes
         self.whole, self.scene = whole, scene
-        observed = self._messages.get("observed")
-        self._messages = {} if observed is None else {"observed": observed}
+        self._messages = {}
 
     def is_away(self, problem: str) -> None:
         """The agent does not answer, for this reason."""
@@ -97,31 +98,39 @@ class Drawn:
     def forget(self) -> None:
         """Begin anew: what was told is too old."""
         self.whole = self.scene = self._observed = None
-        self.last_id = self.problem = ""
+        self.problem = ""
         self._messages = {}
 
     def seen_by(self, last_id: str) -> Seen:
         """What a browser has seen that comes back with this ``Last-Event-ID``."""
-        if self.scene is None or self.problem or last_id != self.last_id:
+        if self.scene is None or last_id != self._id:
             return Seen()
-        return replace(self._now)
+        return replace(self._now, observed=NOTHING)
 
-    def news(self, seen: Seen) -> Iterator[bytes]:
-        """The messages for a browser that has seen that; from then on it has seen these, too."""
-        now = self._now
+    @property
+    def _id(self) -> str:
+        return f"{self._run}-{self._now.scenes}"
+
+    def news(self, seen: Seen) -> list[bytes]:
+        """The messages for a browser that has seen that; from then on it has seen these, too.
+
+        All of them are of this moment, however long it takes to send them.
+        """
+        now, found = self._now, list[bytes]()
         if self.scene is not None:
             if seen.scenes < now.scenes:
                 begins = seen.since < now.since
                 has_boxes = seen.boxes == now.boxes and not begins
                 scene = replace(self.scene, root=UNSET) if has_boxes else self.scene
-                yield self._message("whole" if begins else "changed", scene=scene)
+                found.append(self._message("whole" if begins else "changed", scene=scene))
             if self._observed is not None and seen.observed < now.observed:
-                yield self._message("observed", observed=self._observed)
+                found.append(self._message("observed", observed=self._observed))
             seen.scenes, seen.boxes = now.scenes, now.boxes
             seen.since, seen.observed = now.since, now.observed
         if self.problem and seen.away != self.problem:
-            yield self._message("away", problem=self.problem)
+            found.append(self._message("away", problem=self.problem))
         seen.away = self.problem
+        return found
 
     def _message(
         self,
@@ -134,12 +143,12 @@ class Drawn:
         name = kind if scene is UNSET or scene.root is UNSET else f"{kind} with boxes"
         if name not in self._messages:
             event = Event(
-                id=self.last_id,
+                id=self._id,
                 at=self._at,
                 kind=kind,
                 scene=scene,
                 observed=observed,
                 problem=problem,
             )
-            self._messages[name] = written(Message(self.last_id, kind, encoded(event)))
+            self._messages[name] = written(Message(event.id, kind, encoded(event)))
         return self._messages[name]

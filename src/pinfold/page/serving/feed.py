@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import traceback
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Final
+
+import structlog
 
 from pinfold.core.machine.machine import MachineError
 from pinfold.documents.live.event import Event, Whole
@@ -16,6 +19,8 @@ from pinfold.page.serving.drawn import Drawn
 from pinfold.page.serving.questions import AskedAgent, AwayError
 from pinfold.ports.errors import PortError
 from pinfold.retry.backoff import Backoff
+
+log = structlog.get_logger("pinfold.page")
 
 LINGER: Final = 60.0
 """Seconds for which the agent is read when nobody looks any more, so that a page that is loaded
@@ -143,10 +148,19 @@ class Feed:
     async def _read(self) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, PortError, report=self._away)
         while True:
-            async with backoff, aclosing(self._agent.events()) as events:
-                async for event in events:
-                    self._take(event)
-                    backoff.well()
+            async with backoff:
+                try:
+                    await self._follow(backoff)
+                except PortError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                    raise _fault(error) from None
+
+    async def _follow(self, backoff: Backoff) -> None:
+        async with aclosing(self._agent.events()) as events:
+            async for event in events:
+                self._take(event)
+                backoff.well()
 
     def _take(self, event: Event) -> None:
         try:
@@ -161,3 +175,12 @@ class Feed:
     def _away(self, problem: str) -> None:
         self._drawn.is_away(problem)
         self._ring()
+
+
+def _fault(error: Exception) -> AwayError:
+    """One of ours, for those who look: they would wait for ever if they were not told."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("events failed", problem=repr(error), where=where)
+    return AwayError(
+        "the page failed at what the agent tells", "the output of pinfold serve says why"
+    )

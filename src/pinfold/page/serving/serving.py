@@ -82,4 +82,4 @@ def _begun(sock: socket.socket, token: TokenFile, door: Door) -> Begun:
         known, problem = token.token(), ""
     except PortError as error:
         known, problem = "", str(error)
-    return Begun(f"http://{shown}:{port}/", known, problem, door.tickets.begin)
+    return Begun(f"http://{shown}:{port}/", known, problem, door.ticket)

@@ -73,8 +73,12 @@ class TokenFile:
                 if self._read is None or self._read[0] != seen:
                     self._read = seen, self._understood(file.read(LONGEST + 2))
         except FileNotFoundError:
-            remedy = "" if self._makes else "make a file of mode 0600, or the Secret that it is of"
-            raise PortError(f"{self.path}: there is no token of the page", remedy) from None
+            raise PortError(
+                f"{self.path}: there is no token of the page",
+                "start pinfold serve again, which makes one"
+                if self._makes
+                else "make a file of mode 0600, or the Secret that it is of",
+            ) from None
         except OSError as error:
             raise self._unusable(error) from None
         return self._read[1]
