@@ -7,11 +7,15 @@ from importlib.resources import files
 
 import pytest
 
-from pinfold.page.files_of_page import module_names
+from pinfold.page.files_of_page import PARTS, joined_style, module_names, style_names
 
 LIMIT = 400
+MOST = 25
 FOLDER = files("pinfold.page").joinpath("files")
 TEXTS = {name: FOLDER.joinpath(name).read_text(encoding="utf-8") for name in module_names()}
+STYLES = {
+    name: FOLDER.joinpath(*name.split("/")).read_text(encoding="utf-8") for name in style_names()
+}
 IMPORTS = re.compile(r'^import \{([^}]+)\} from "\./([a-z_]+\.js)";$', re.MULTILINE)
 EXPORTS = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
 TOPS = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
@@ -82,6 +86,35 @@ def test_what_is_never_to_be_there_is_found(line: str) -> None:
     assert len(forbidden(f"// first\n/* https://a */\n{longest}\n{line} // last\n")) == 1
 
 
+def test_no_folder_is_a_heap() -> None:
+    for folder, end in ((FOLDER, ".js"), (FOLDER.joinpath("style"), ".css")):
+        assert sum(one.name.endswith(end) for one in folder.iterdir()) <= MOST
+
+
+def test_every_part_of_the_style_is_used_once() -> None:
+    there = {f"style/{one.name}" for one in FOLDER.joinpath("style").iterdir()}
+    assert sorted(there) == sorted(style_names())
+
+
+def test_the_list_of_the_parts_is_nothing_else() -> None:
+    """What else would stand there would not be in the page."""
+    text = re.sub(
+        r"/\*.*?\*/", "", FOLDER.joinpath(PARTS).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    assert text.split("\n") == ["", *(f'@import "./{name}";' for name in style_names()), ""]
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_a_part_of_the_style(name: str) -> None:
+    text = STYLES[name]
+    assert text.startswith("/*"), "says what it is"
+    assert len(text.splitlines()) <= LIMIT
+    assert max(map(len, text.splitlines())) <= 120
+    # Each is whole: where one ended within a rule, the next would not be read.
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    assert code.count("{") == code.count("}")
+    assert "*/" not in code
+
+
 def test_a_style_loads_nothing() -> None:
-    style = FOLDER.joinpath("page.css").read_text(encoding="utf-8")
-    assert not re.search(r"url\(|@import|https?:|</", style)
+    assert not re.search(r"url\(|@import|https?:|</", joined_style())

@@ -1,9 +1,10 @@
 """The files of the page: as they are served, and as one file that needs no server.
 
-``files/`` holds an ``index.html``, a ``page.css`` and plain ES modules, of which ``main.js`` is the
-first.  There is no build: the modules are joined into one ``page.js`` in the order of their
-imports, and that same text is served and written into a page of its own, so that both do the same
-and a page is asked for once, whatever it is made of.
+``files/`` holds an ``index.html``, plain ES modules, of which ``main.js`` is the first, and a
+``page.css``, which names the parts of the style in ``style/``.  There is no build: the modules are
+joined into one ``page.js`` in the order of their imports, the parts into one ``page.css`` in the
+order that it names them, and those same texts are served and written into a page of its own, so
+that both do the same and a page is asked for once, whatever it is made of.
 
 That one can be made of the others by reading lines, modules keep a form: every import is a line
 ``import {one, other} from "./module.js";``, what is exported has ``export`` before it at the start
@@ -27,11 +28,13 @@ import msgspec
 from pinfold.documents.live.scene import ScenePage
 
 MAIN: Final = "main.js"
+PARTS: Final = "page.css"
 STYLE: Final = '<link rel="stylesheet" href="/files/page.css">'
 SCRIPT: Final = '<script type="module" src="/files/page.js"></script>'
 TITLE: Final = "<title>Pinfold</title>"
 
 _IMPORT: Final = re.compile(r'import \{[\w, \n]+\} from "\./([a-z_]+\.js)";\n')
+_PART: Final = re.compile(r'^@import "\./(style/[a-z_]+\.css)";$', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const)\b)", re.MULTILINE)
 # The types in comments name modules, too.
 _LEFT: Final = re.compile(r"^(?:import|export)\b.*|^(?!\s*/?\*).*\bimport\(.*", re.MULTILINE)
@@ -44,7 +47,7 @@ def page_files() -> Mapping[str, bytes]:
     """What ``/files/NAME`` answers, by its name; ``index.html`` is ``/`` itself."""
     return {
         "index.html": _text("index.html").encode(),
-        "page.css": _text("page.css").encode(),
+        "page.css": joined_style().encode(),
         "page.js": joined_modules().encode(),
     }
 
@@ -54,7 +57,7 @@ def whole_page(page: ScenePage) -> str:
 
     Its policy allows the one style and the one script that are in it, by their hashes.
     """
-    style, script = _text("page.css"), joined_modules()
+    style, script = joined_style(), joined_modules()
     told = msgspec.json.encode(page).decode().translate(_IN_JSON)
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
@@ -109,10 +112,20 @@ def alone(name: str, text: str) -> str:
     return f"// {name}\n{text}"
 
 
+def style_names() -> list[str]:
+    """The parts of the style, in the order in which they are joined."""
+    return _PART.findall(_text(PARTS))
+
+
+def joined_style() -> str:
+    """All parts of the style as one, which loads nothing."""
+    return "\n".join(f"/* {name} */\n{_text(name)}" for name in style_names())
+
+
 def _hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _text(name: str) -> str:
-    return files(__package__).joinpath("files", name).read_text(encoding="utf-8")
+    return files(__package__).joinpath("files", *name.split("/")).read_text(encoding="utf-8")

@@ -1,7 +1,8 @@
 /**
  * How large cells are, and how boxes flow: as large as fits into a width and, if that can be, into a height.
  *
- * Everything is reckoned beforehand from a few lengths, which page.css has as well, so that nothing is measured twice.
+ * Everything is reckoned beforehand from a few lengths, which style/map.css has as well, so that nothing is measured
+ * twice.
  */
 
 const SMALLEST = 24; // WCAG 2.2, 2.5.8: what is touched has 24 pixels at least
