@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -55,3 +55,27 @@ def shown(
         yield page
     finally:
         context.close()
+
+
+SEEN: Final = """
+    let hidden = false
+    Object.defineProperties(document, {
+        hidden: {get: () => hidden},
+        visibilityState: {get: () => (hidden ? "hidden" : "visible")},
+    })
+    window.setHidden = value => {
+        hidden = value
+        document.dispatchEvent(new Event("visibilitychange"))
+    }
+"""
+"""A script by which a test says which page is in front: without a screen, all of them are."""
+
+
+def hide(page: Page) -> None:
+    """Put a page behind others, in a context with that script."""
+    page.evaluate("setHidden(true)")
+
+
+def reveal(page: Page) -> None:
+    """Put it in front again."""
+    page.evaluate("setHidden(false)")

@@ -1,26 +1,65 @@
 /** The stream of events of `pinfold serve`, and what else it is asked for. */
 
+const AGAIN = 3000; // milliseconds until a stream is opened again that the browser has given up
+
 /**
- * Listens to `/v1/events` for as long as the page is open.
- * @param {Object<string, (text: string) => void>} hear by the kind of an event, such as `changed`: an Event as JSON
- * @param {(state: "connected"|"reconnecting"|"refused") => void} tell
+ * Listens to `/v1/events` while the page is to be seen. A browser has six connections for all pages of one address: one
+ * behind others leaves its own to them, and is told everything when it is shown again.
  */
-export function listen(hear, tell) {
-  const source = new EventSource("/v1/events");
-  source.onopen = () => tell("connected");
-  source.onerror = () => {
-    if (source.readyState !== EventSource.CLOSED) {
-      tell("reconnecting");
-      return;
+export class Stream {
+  /**
+   * @param {Object<string, (text: string) => void>} hear by the kind of an event, such as `changed`: an Event as JSON
+   * @param {(state: "connecting"|"connected"|"reconnecting"|"refused") => void} tell `connected` once it has told
+   *   something
+   */
+  constructor(hear, tell) {
+    this.hear = hear;
+    this.tell = tell;
+    this.source = null;
+    this.later = 0;
+    const follow = () => (document.hidden ? this.close() : this.open());
+    document.addEventListener("visibilitychange", follow);
+    follow();
+  }
+
+  open() {
+    if (this.source) return;
+    const source = new EventSource("/v1/events");
+    this.source = source;
+    let heard = false;
+    // One that goes on may have nothing new to tell; a new one tells what there is, and is no word of it before.
+    source.onopen = () => this.tell(heard ? "connected" : "connecting");
+    source.onerror = () => {
+      if (source.readyState === EventSource.CLOSED) this.failed(source);
+      else this.tell("reconnecting");
+    };
+    for (const [kind, act] of Object.entries(this.hear)) {
+      source.addEventListener(kind, (event) => {
+        if (!heard) this.tell("connected");
+        heard = true;
+        act(event.data);
+      });
     }
-    // A browser gives up where the answer is no stream: after a restart, or without a cookie.
-    fetch("/v1/scene", {headers: {accept: "application/json"}})
-      .then((answer) => tell(answer.status === 401 ? "refused" : "reconnecting"))
-      .catch(() => tell("reconnecting"))
-      .finally(() => setTimeout(() => listen(hear, tell), 3000));
-  };
-  for (const [kind, act] of Object.entries(hear)) {
-    source.addEventListener(kind, (event) => act(event.data));
+  }
+
+  close() {
+    clearTimeout(this.later);
+    this.source?.close();
+    this.source = null;
+    this.tell("connecting");
+  }
+
+  /** A browser gives up where the answer is no stream: after a restart, or without a cookie. */
+  async failed(source) {
+    const state = await fetch("/v1/scene", {headers: {accept: "application/json"}})
+      .then((answer) => (answer.status === 401 ? "refused" : "reconnecting"))
+      .catch(() => "reconnecting");
+    if (this.source !== source) return; // it was hidden meanwhile
+    this.tell(state);
+    this.later = setTimeout(() => {
+      this.source = null;
+      this.open();
+    }, AGAIN);
   }
 }
 

@@ -1,7 +1,7 @@
 /** Where the page begins: with what is in it, or with what a server tells. */
 import {make} from "./dom.js";
 import {Frame} from "./frame.js";
-import {ask, explainer, listen} from "./live.js";
+import {ask, explainer, Stream} from "./live.js";
 import {changesBetween} from "./model.js";
 import {clock, Timeline} from "./timeline.js";
 
@@ -71,7 +71,7 @@ class Live {
     this.frame.name("Pinfold", "");
     this.state();
     const drawn = (text) => this.hear(text);
-    listen(
+    new Stream(
       {
         whole: drawn,
         changed: drawn,
@@ -144,7 +144,7 @@ class Live {
     else if (this.connection === "refused") frame.tellState("away", "not let in");
     else if (this.connection === "reconnecting") frame.tellState("away", "connecting again");
     else if (this.away) frame.tellState("away", "agent away");
-    else if (this.newest) frame.tellState("live", "live");
+    else if (this.newest && this.connection === "connected") frame.tellState("live", "live");
     else frame.tellState("", "connecting");
   }
 
