@@ -28,6 +28,7 @@ class PageServer:
         entries: of the history, the newest first.
         why: the lines about every pod.
         asked: each path with its query.
+        holds: moments of the past are answered while it is set.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,8 @@ class PageServer:
         self.why = ["admitted  Guaranteed", "  CPUs  6-13"]
         self.asked: list[str] = []
         self.refuses = False
+        self.holds = threading.Event()
+        self.holds.set()
         self._streams: list[queue.Queue[bytes | None]] = []
         self._newest: bytes | None = None
         self._number = 0
@@ -119,6 +122,7 @@ class PageServer:
         if self.refuses:
             status, told = 401, {"error": {"message": "not let in"}}
         elif path == "/v1/scene" and "at" in query:
+            self.holds.wait(20)
             found = self.past.get(float(query["at"][0]))
             if found is None:
                 status, told = 404, {"error": {"message": "nobody remembers that"}}

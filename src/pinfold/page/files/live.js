@@ -1,5 +1,6 @@
 /** The stream of events of `pinfold serve`, and what else it is asked for. */
 
+const LONGEST = 20000; // milliseconds for an answer
 const AGAIN = 3000; // milliseconds until a stream is opened again that the browser has given up
 
 /**
@@ -70,10 +71,33 @@ export class Stream {
  * @throws {Error} with the words of the answer
  */
 export async function ask(path) {
-  const answer = await fetch(path, {headers: {accept: "application/json"}});
+  const signal = AbortSignal.timeout(LONGEST); // others may wait for this one
+  const answer = await fetch(path, {headers: {accept: "application/json"}, signal});
   const told = await answer.json().catch(() => null);
   if (!answer.ok) throw new Error(told?.error?.message ?? `${answer.status} ${answer.statusText}`);
   return told;
+}
+
+/**
+ * Has one thing done at a time; what is wanted meanwhile comes after it, and of that only what was wanted last.
+ * @template T
+ * @param {(wanted: T) => Promise<void>} act
+ * @returns {(wanted: T) => void}
+ */
+export function oneAtATime(act) {
+  let busy = false;
+  /** @type {T[]} */
+  let next = [];
+  return async (wanted) => {
+    next = [wanted];
+    if (busy) return;
+    busy = true;
+    try {
+      while (next.length) await act(next.pop());
+    } finally {
+      busy = false;
+    }
+  };
 }
 
 /**

@@ -1,12 +1,14 @@
 /** Where the page begins: with what is in it, or with what a server tells. */
 import {make} from "./dom.js";
 import {Frame} from "./frame.js";
-import {ask, explainer, Stream} from "./live.js";
+import {ask, explainer, oneAtATime, Stream} from "./live.js";
 import {changesBetween} from "./model.js";
 import {clock, Timeline} from "./timeline.js";
 
 const MEASURE = "pinfold-event";
 const FIRST = 8; // so many differences are read before the maps
+const PAUSE = 400; // milliseconds between an event and the reading of what has happened
+const FIRST_PAUSE = 50;
 const MEASURED = 500; // so many measures are kept: a browser keeps them all until it is told not to
 
 /** Shows a ScenePage that is in the page itself. */
@@ -63,9 +65,10 @@ class Live {
     this.missing = ""; // why the moment that is asked for is not drawn
     this.away = "";
     this.connection = "connecting";
-    this.asked = 0;
     this.wholeHistory = null; // the reading of all that is remembered, once somebody looks back
     this.scenes = new Map();
+    this.seek = oneAtATime((at) => this.fetchMoment(at));
+    this.follow = oneAtATime(() => this.newEntries());
     this.timeline = new Timeline((at) => this.go(at));
     this.frame = new Frame(["this node"], explainer(), this.timeline);
     this.frame.name("Pinfold", "");
@@ -100,8 +103,7 @@ class Live {
     if (this.shown === null) this.draw(this.newest, event.kind === "changed");
     this.state();
     measured(started, event.kind);
-    clearTimeout(this.later);
-    this.later = setTimeout(() => this.history(100), this.timeline.entries.length ? 400 : 50);
+    this.follow();
   }
 
   draw(scene, flash) {
@@ -149,35 +151,50 @@ class Live {
   }
 
   /** Shows a moment of the past, or now. */
-  async go(at) {
+  go(at) {
     this.at = at;
     this.missing = "";
-    const asked = ++this.asked;
-    const {map} = this.frame.views[0];
+    if (at === null) this.shown = null;
+    this.state();
     if (at === null) {
-      this.shown = null;
-      this.state();
       if (this.newest) this.draw(this.newest, false);
-      map.use(this.idle ?? null);
+      this.frame.views[0].map.use(this.idle ?? null);
       return;
     }
     // Whoever looks back once looks further, too.
     this.wholeHistory ??= this.history(1000).then((read) => {
       if (!read) this.wholeHistory = null;
     });
+    if (this.scenes.has(at)) this.showMoment(at);
+    else this.seek(at);
+  }
+
+  /** Asks for a moment, which may be another one than is wanted by the time that it comes. */
+  async fetchMoment(at) {
+    if (at !== this.at || at === this.shown) return;
     try {
-      const scene = this.scenes.get(at) ?? (await ask(`/v1/scene?at=${at}`));
-      if (asked !== this.asked) return;
+      const scene = await ask(`/v1/scene?at=${at}`);
       if (this.scenes.size > 100) this.scenes.clear();
       this.scenes.set(at, scene);
-      this.shown = at;
-      this.draw({root: this.root, ...scene}, false);
-      map.use(null);
+      if (at === this.at) this.showMoment(at);
     } catch (error) {
-      if (asked !== this.asked) return;
+      if (at !== this.at) return;
       this.missing = error.message;
+      this.state();
     }
+  }
+
+  showMoment(at) {
+    this.shown = at;
+    this.draw({root: this.root, ...this.scenes.get(at)}, false);
+    this.frame.views[0].map.use(null);
     this.state();
+  }
+
+  /** What happened just now is read a little later: an event seldom comes alone. */
+  async newEntries() {
+    await new Promise((go) => setTimeout(go, this.timeline.entries.length ? PAUSE : FIRST_PAUSE));
+    await this.history(100);
   }
 
   /** Reads what has happened; what is missing between is read, too. Whether it was to be had. */

@@ -1,0 +1,132 @@
+"""The page of a node on which something happens all the time, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+from playwright.sync_api import Browser, Page, expect
+
+from tests.scenes.chromium import chromium, needs_chromium
+from tests.scenes.page_scenes import Node, mixed, small
+from tests.scenes.page_server import PageServer
+
+pytestmark = needs_chromium
+
+NOW = time.time()
+EVERY = 0.1
+"""Seconds between two changes: before any patience of the page is over."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def server() -> Iterator[PageServer]:
+    with PageServer().running() as server:
+        yield server
+
+
+@pytest.fixture
+def page(browser: Browser, server: PageServer) -> Iterator[Page]:
+    """Of the small node, whose pods have their reasons from the server."""
+    server.tell("whole", node().scene())
+    with browser.new_context(viewport={"width": 1300, "height": 900}) as context:
+        page = context.new_page()
+        page.goto(server.url)
+        expect(page.locator(".state")).to_have_text("live")
+        yield page
+
+
+def node() -> Node:
+    found = small()
+    found.pods = [replace(pod, why=UNSET) for pod in found.pods]
+    return found
+
+
+def entry(number: int, at: float) -> dict[str, object]:
+    who = {"pod": f"default/p-{number}", "pod_uid": "u", "document": None}
+    return {"number": number, "at": at, "kind": "admitted", "words": "main: 1 CPU", **who}
+
+
+@contextmanager
+def churn(server: PageServer) -> Iterator[None]:
+    """Pods without CPUs of their own come and go meanwhile, and there is an entry of each."""
+    over = threading.Event()
+
+    def tell() -> None:
+        number = 0
+        while not over.wait(EVERY):
+            number += 1
+            changed = node()
+            changed.pod(f"batch/job-{number}", {"work": 0}, word="Burstable")
+            server.entries = [entry(number, time.time()), *server.entries]
+            server.tell("changed", replace(changed.scene(), root=UNSET))
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_what_happened_is_told_while_it_goes_on(server: PageServer, page: Page) -> None:
+    with churn(server):
+        page.get_by_role("button", name="What happened").click()
+        expect(page.locator(".entry", has_text="default/p-20")).to_have_count(1)
+        assert page.locator(".tick").count() > 0
+    asked = [path for path in server.asked if path.startswith("/v1/history")]
+    assert len(asked) < 20, "and is not read for each event"
+
+
+def test_of_moments_that_are_passed_by_only_the_last_is_asked_for(
+    server: PageServer, page: Page
+) -> None:
+    server.entries = [entry(number, NOW - 600 + 10 * number) for number in range(50, 0, -1)]
+    for told in server.entries:
+        scene = replace(mixed().scene(f"then {told['number']}"), live=False)
+        server.past[float(str(told["at"]))] = scene
+    server.tell("whole", node().scene())
+    expect(page.locator(".tick")).not_to_have_count(0)
+    title = page.locator("h1")
+    page.evaluate(
+        """() => {
+            window.titles = []
+            new MutationObserver(() => titles.push(document.querySelector('h1').textContent))
+                .observe(document.querySelector('h1'), {childList: true})
+        }"""
+    )
+    server.holds.clear()
+    page.get_by_role("slider").focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(200)
+    moments = [path for path in server.asked if "?at=" in path]
+    assert len(moments) == 1
+    server.holds.set()
+    expect(title).to_have_text("then 31")
+    assert len([path for path in server.asked if "?at=" in path]) == 2
+    assert page.evaluate("titles") == ["then 31"], "the first answer was too old when it came"
+    server.holds.clear()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("n")
+    expect(title).to_have_text("worker-7")
+    server.holds.set()
+    page.wait_for_timeout(200)
+    expect(title).to_have_text("worker-7")
+    page.get_by_role("slider").focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowLeft")
+    expect(page.locator(".state")).to_have_text(re.compile("as it was at "))
+    expect(title).to_have_text("then 31")
