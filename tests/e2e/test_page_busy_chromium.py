@@ -130,3 +130,62 @@ def test_of_moments_that_are_passed_by_only_the_last_is_asked_for(
         page.keyboard.press("ArrowLeft")
     expect(page.locator(".state")).to_have_text(re.compile("as it was at "))
     expect(title).to_have_text("then 31")
+
+
+def test_why_is_told_while_pods_come_and_go(server: PageServer, page: Page) -> None:
+    with churn(server):
+        page.locator(".cell[data-cpu='9']").hover()
+        expect(page.locator(".why pre")).to_contain_text("CPUs  6-13")
+
+
+def test_who_reads_why_is_left_alone(server: PageServer, page: Page) -> None:
+    """The focus, what is selected, and how far one has scrolled stay while others come and go."""
+    server.why = [f"line {number}" for number in range(80)]
+    page.locator(".pod-head", has_text="order-db-0").click()
+    why, panel = page.locator(".why pre"), page.locator(".panel")
+    expect(why).to_contain_text("line 79")
+    why.focus()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.line:nth-child(40)'))")
+    panel.evaluate("one => { one.scrollTop = 200 }")
+    with churn(server):
+        expect(page.locator(".pod", has_text=re.compile(r"job-\d\d"))).to_have_count(1)
+    expect(why).to_be_focused()
+    assert page.evaluate("getSelection().toString()").strip() == "line 39"
+    assert panel.evaluate("one => one.scrollTop") == 200
+    assert len([path for path in server.asked if path.startswith("/v1/explain/")]) == 1
+
+
+def test_what_changes_of_a_pod_is_told_beside_it(server: PageServer, page: Page) -> None:
+    page.locator(".pod-head", has_text="order-db-0").click()
+    expect(page.locator(".why pre")).to_contain_text("CPUs  6-13")
+    facts, why = page.locator(".panel .facts"), page.locator(".why pre")
+    expect(facts).to_contain_text("6-13 · 8 CPUs")
+    server.why = ["moved", "  CPUs  6-9"]
+    moved = node()
+    at = next(at for at, pod in enumerate(moved.pods) if pod.name == "order-db-0")
+    pod = moved.pods[at]
+    moved.pods[at] = replace(pod, containers=[replace(pod.containers[0], cpus="6-9")])
+    server.tell("changed", replace(moved.scene(), root=UNSET))
+    expect(facts).to_contain_text("6-9 · 4 CPUs")
+    expect(why).to_contain_text("moved")
+    used = [{"pod": "trading/order-db-0", "container": "postgres", "last": {"usage": 3.25}}]
+    server.tell("observed", observed={"idle": {}, "containers": used})
+    expect(facts).to_contain_text("3.25 used")
+    page.locator(".pod-head", has_text="feed-handler").click()
+    expect(page.locator(".panel")).to_contain_text("log-shipper")
+    expect(page.locator(".panel")).not_to_contain_text("postgres")
+
+
+def test_who_scrolls_the_pods_is_not_brought_back(server: PageServer, page: Page) -> None:
+    crowded = node()
+    for number in range(60):
+        crowded.pod(f"batch/one-{number}", {"work": 0}, word="BestEffort")
+    server.tell("whole", crowded.scene())
+    pods = page.locator(".pods")
+    page.locator(".cell[data-cpu='9']").click()
+    expect(page.locator(".panel.pinned")).to_have_count(1)
+    pods.evaluate("one => { one.scrollTop = 900 }")
+    crowded.pod("batch/more", {"work": 0}, word="BestEffort")
+    server.tell("changed", replace(crowded.scene(), root=UNSET))
+    expect(page.locator(".count-of-pods")).to_contain_text("68 pods")
+    assert pods.evaluate("one => one.scrollTop") > 500

@@ -38,6 +38,29 @@ export function putInOrder(parent, wanted) {
 }
 
 /**
+ * Makes what is in an element like what is wanted: nodes that are the same stay, with the focus, the selection and the
+ * scrolling that they have; listeners are not looked at.
+ * @param {Element} parent
+ * @param {Node[]} wanted
+ * @returns {boolean} whether something was otherwise
+ */
+export function become(parent, wanted) {
+  const there = [...parent.childNodes];
+  let changed = there.length > wanted.length;
+  for (const one of there.slice(wanted.length)) one.remove();
+  wanted.forEach((one, at) => {
+    const old = there[at];
+    if (old?.isEqualNode(one)) return;
+    changed = true;
+    if (!old) parent.append(one);
+    else if (one.nodeType === Node.ELEMENT_NODE && old.cloneNode(false).isEqualNode(one.cloneNode(false)))
+      become(old, [...one.childNodes]);
+    else old.replaceWith(one);
+  });
+  return changed;
+}
+
+/**
  * Sets a text where it is another one.
  * @param {Element} element
  * @param {string} text

@@ -30,6 +30,7 @@ export class Frame {
     this.help = helpDialog(timeline !== null);
     this.spoken = make("div", {class: "spoken", role: "log", "aria-live": "polite", "aria-label": "Changes"});
     this.waiting = [];
+    this.revealed = null; // the pod whose row was brought into sight
     this.build(names.length);
     this.attention.listeners.push((target) => this.show(target));
     document.addEventListener("pointerover", (event) => this.stepAside(event));
@@ -119,8 +120,11 @@ export class Frame {
     const view = this.views[target?.scene ?? 0];
     if (!view?.index) return;
     this.panel.draw(target, view.index);
-    if (this.attention.pinned?.pod && this.attention.pinned.cpu !== undefined && this.views.length === 1)
-      view.pods.reveal(target.pod);
+    const {pinned} = this.attention;
+    const revealed = pinned?.cpu !== undefined && this.views.length === 1 ? pinned.pod : null;
+    // Once: who scrolls on afterwards is not brought back by what changes.
+    if (revealed && revealed !== this.revealed) view.pods.reveal(revealed);
+    this.revealed = revealed;
   }
 
   /** What is pointed at may be another's by now. */

@@ -1,10 +1,9 @@
 /** Who has what is pointed at, and why. */
 import {parseCPUs} from "./cpusets.js";
-import {counted, make} from "./dom.js";
+import {become, counted, make} from "./dom.js";
 import {factOf} from "./facts.js";
 import {swatch} from "./paints.js";
-
-const PATIENCE = 200; // milliseconds for which something is pointed at before its reasons are asked for
+import {Why} from "./why.js";
 
 export class Panel {
   /**
@@ -13,11 +12,13 @@ export class Panel {
    */
   constructor(attention, explain) {
     this.attention = attention;
-    this.explain = explain;
-    this.waiting = 0;
+    this.target = null;
+    this.index = null;
+    this.measured = null;
     this.usage = new Map();
     this.idle = null;
-    this.body = make("div", {class: "panel-body"});
+    this.told = make("div", {});
+    this.why = new Why(explain, () => this.tell());
     this.close = make(
       "button",
       {
@@ -29,57 +30,47 @@ export class Panel {
       },
       "×",
     );
-    this.element = make("section", {class: "panel", "aria-label": "Who and why"}, this.body, this.close);
+    this.element = make(
+      "section",
+      {class: "panel", "aria-label": "Who and why"},
+      this.told,
+      this.why.element,
+      this.close,
+    );
   }
 
   /**
+   * Draws what is pointed at; what is told of it already is left alone.
    * @param {object|null} target
    * @param {import("./model.js").SceneIndex} index of the view that it is in
    */
   draw(target, index) {
-    clearTimeout(this.waiting);
+    this.target = target;
+    this.index = index;
     const pinned = this.attention.pinned !== null;
     this.element.classList.toggle("pinned", pinned);
     this.element.classList.toggle("empty", !target);
     this.close.hidden = !pinned;
+    const pod = target?.pod ? index.pods.get(target.pod) : null;
+    this.why.turn(pod ?? null, pod ? JSON.stringify([target.scene, target.pod, pod.uid]) : "", pinned);
+    this.tell();
+  }
+
+  /** Draws what is told by now. */
+  tell() {
+    const {target, index} = this;
     const parts = target ? this.parts(target, index) : this.nothing(index);
-    this.body.replaceChildren(...parts);
-    const pod = target?.pod && index.pods.get(target.pod);
-    this.element.classList.remove("more-below");
-    if (!pod) return;
-    const why = make("div", {class: "why"});
-    this.body.append(why);
-    const told = Array.isArray(pod.why) ? pod.why : null;
-    if (told) this.reasons(why, told, pod);
-    else this.waiting = setTimeout(() => this.ask(why, pod), pinned ? 0 : PATIENCE);
-    this.measure();
-  }
-
-  async ask(why, pod) {
-    try {
-      const lines = await this.explain(pod);
-      if (why.isConnected && lines?.length) this.reasons(why, lines, pod);
-    } catch (error) {
-      if (why.isConnected)
-        why.replaceChildren(make("p", {class: "extra"}, `Why is not to be had now: ${error.message}`));
-    }
-  }
-
-  reasons(why, lines, pod) {
-    why.replaceChildren(
-      make("h3", {}, "Why"),
-      make("pre", {tabindex: 0, "aria-label": "Why"}, ...linesOf(lines.join("\n").trimEnd())),
-    );
-    // They begin with the reason.
-    const said = pod.reason && lines.some((one) => one.includes(pod.reason));
-    if (said) for (const one of this.body.querySelectorAll(".reason")) one.remove();
-    this.measure();
+    const pinned = this.element.classList.contains("pinned"); // it has another height then
+    const changed = [become(this.told, parts), this.why.drawn(), pinned !== this.measured];
+    this.measured = pinned;
+    if (changed.includes(true)) this.measure();
   }
 
   /** Says so where there is more than there is room for. */
   measure() {
+    this.element.classList.remove("more-below");
     const {scrollHeight, clientHeight} = this.element;
-    this.element.classList.toggle("more-below", scrollHeight > clientHeight + 2);
+    this.element.classList.toggle("more-below", this.why.pod !== null && scrollHeight > clientHeight + 2);
   }
 
   nothing(index) {
@@ -139,7 +130,8 @@ export class Panel {
       .filter(Boolean)
       .join(" · ");
     parts.push(make("p", {class: "where"}, facts));
-    if (!pod.admitted || pod.reason) {
+    // The lines begin with the reason.
+    if ((!pod.admitted || pod.reason) && !this.why.says(pod.reason)) {
       parts.push(
         make(
           "p",
@@ -176,7 +168,7 @@ export class Panel {
   }
 
   /**
-   * Notes what was observed, for what is drawn next.
+   * Tells what was observed.
    * @param {object|null} observed an Observation
    */
   observe(observed) {
@@ -186,22 +178,8 @@ export class Panel {
       if (!this.usage.has(one.pod)) this.usage.set(one.pod, new Map());
       if (typeof one.last.usage === "number") this.usage.get(one.pod).set(one.container, one.last.usage);
     }
-    const busy = this.body.querySelector(".busy");
-    const cpu = this.attention.target?.cpu;
-    if (busy && this.idle?.[cpu] !== undefined)
-      busy.textContent = `${Math.round((1 - this.idle[cpu]) * 100)} % busy`;
+    if (this.target && this.index) this.tell();
   }
-}
-
-/** Lines whose ends go on below their beginning, or below their second column. */
-function linesOf(text) {
-  return text.split("\n").map((line) => {
-    const one = make("span", {class: "line"}, `${line}\n`);
-    const column = /^ *\S.*? {2,}/.exec(line)?.[0].length ?? 0;
-    const indent = /^ */.exec(line)[0].length + (line.startsWith(" ") ? 2 : 0);
-    one.style.setProperty("--hang", `${column && column < 16 ? column : indent}ch`);
-    return one;
-  });
 }
 
 function usageOf(containers) {
