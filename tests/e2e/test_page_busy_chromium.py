@@ -189,3 +189,19 @@ def test_who_scrolls_the_pods_is_not_brought_back(server: PageServer, page: Page
     server.tell("changed", replace(crowded.scene(), root=UNSET))
     expect(page.locator(".count-of-pods")).to_contain_text("68 pods")
     assert pods.evaluate("one => one.scrollTop") > 500
+
+
+def test_how_busy_a_cpu_is_now_is_not_told_of_the_past(server: PageServer, page: Page) -> None:
+    server.entries = [entry(1, NOW - 300)]
+    server.past[NOW - 300] = replace(node().scene("then"), live=False)
+    server.tell("whole", node().scene())
+    server.tell("observed", observed={"idle": {"9": 0.25}, "containers": []})
+    page.locator(".cell[data-cpu='9']").click()
+    busy = page.locator(".panel .busy")
+    expect(busy).to_have_text("75 % busy")
+    page.keyboard.press("[")
+    expect(page.locator("h1")).to_have_text("then")
+    expect(busy).to_have_count(0)
+    server.tell("observed", observed={"idle": {"9": 0.5}, "containers": []})
+    page.keyboard.press("n")
+    expect(busy).to_have_text("50 % busy")

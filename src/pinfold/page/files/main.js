@@ -64,6 +64,7 @@ class Live {
     this.shown = null; // the moment that is drawn, which is another one until the answer has come
     this.missing = ""; // why the moment that is asked for is not drawn
     this.away = "";
+    this.observed = null; // the newest Observation
     this.connection = "connecting";
     this.wholeHistory = null; // the reading of all that is remembered, once somebody looks back
     this.scenes = new Map();
@@ -121,12 +122,18 @@ class Live {
     const started = performance.now();
     const {observed} = JSON.parse(text);
     this.away = "";
-    this.frame.panel.observe(observed);
-    this.idle = observed.idle;
+    this.observed = observed;
     if (Object.keys(observed.idle ?? {}).length) this.frame.use.hidden = false;
-    if (this.shown === null) this.frame.views[0].map.use(observed.idle);
+    this.use();
     this.state();
     measured(started, "observed");
+  }
+
+  /** Shows how busy everything is; of the past nobody knows. */
+  use() {
+    const observed = this.shown === null ? this.observed : null;
+    this.frame.panel.observe(observed);
+    this.frame.views[0].map.use(observed?.idle ?? null);
   }
 
   state() {
@@ -158,7 +165,7 @@ class Live {
     this.state();
     if (at === null) {
       if (this.newest) this.draw(this.newest, false);
-      this.frame.views[0].map.use(this.idle ?? null);
+      this.use();
       return;
     }
     // Whoever looks back once looks further, too.
@@ -187,7 +194,7 @@ class Live {
   showMoment(at) {
     this.shown = at;
     this.draw({root: this.root, ...this.scenes.get(at)}, false);
-    this.frame.views[0].map.use(null);
+    this.use();
     this.state();
   }
 
