@@ -46,9 +46,7 @@ function differences(changes) {
     "section",
     {class: "changes", "aria-label": "What differs"},
     make("h2", {}, "What differs"),
-    changes.length
-      ? list(changes.slice(0, changes.length - rest.length))
-      : make("p", {}, "Nothing differs."),
+    changes.length ? list(changes.slice(0, changes.length - rest.length)) : make("p", {}, "Nothing differs."),
     rest.length
       ? make("details", {class: "detail"}, make("summary", {}, `${rest.length} more`), list(rest))
       : null,
@@ -148,7 +146,10 @@ class Live {
     document.body.classList.toggle("stale", Boolean(this.away) || this.connection === "reconnecting");
     const shown = this.shown === null ? "" : clock(this.shown);
     if (this.missing) {
-      frame.tellState("away", `${clock(this.at)} is not to be had: ${this.missing}; this is ${shown || "now"}`);
+      frame.tellState(
+        "away",
+        `${clock(this.at)} is not to be had: ${this.missing}; this is ${shown || "now"}`,
+      );
     } else if (shown) frame.tellState("past", `as it was at ${shown}`);
     else if (this.connection === "refused") frame.tellState("away", "not let in");
     else if (this.connection === "reconnecting") frame.tellState("away", "connecting again");

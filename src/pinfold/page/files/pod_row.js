@@ -62,7 +62,9 @@ function isPlain(one) {
 function signOf(one, index) {
   const shared = () => parseCPUs(one.cpus).map((cpu) => index.cells.get(cpu)?.state);
   const painted =
-    (one.owner ? index.owners.get(one.owner) : null) ?? index.states.get("shared pool") ?? shared().find(Boolean);
+    (one.owner ? index.owners.get(one.owner) : null) ??
+    index.states.get("shared pool") ??
+    shared().find(Boolean);
   return painted ? swatch(painted.paint) : make("span", {class: "swatch"});
 }
 
