@@ -197,6 +197,7 @@ def test_how_busy_a_cpu_is_now_is_not_told_of_the_past(server: PageServer, page:
     server.tell("whole", node().scene())
     server.tell("observed", observed={"idle": {"9": 0.25}, "containers": []})
     page.locator(".cell[data-cpu='9']").click()
+    expect(page.locator(".tick")).to_have_count(1)
     busy = page.locator(".panel .busy")
     expect(busy).to_have_text("75 % busy")
     page.keyboard.press("[")
@@ -205,3 +206,22 @@ def test_how_busy_a_cpu_is_now_is_not_told_of_the_past(server: PageServer, page:
     server.tell("observed", observed={"idle": {"9": 0.5}, "containers": []})
     page.keyboard.press("n")
     expect(busy).to_have_text("50 % busy")
+
+
+def test_pods_stay_in_sight_beside_what_is_unfolded_and_pinned(
+    server: PageServer, page: Page
+) -> None:
+    server.entries = [entry(number, NOW - 600 + 10 * number) for number in range(50, 0, -1)]
+    server.why = [f"line {number}" for number in range(16)]
+    server.tell("whole", node().scene())
+    page.set_viewport_size({"width": 1280, "height": 800})
+    panel = page.locator(".panel")
+    page.locator(".pod-head", has_text="order-db-0").click()
+    expect(panel.locator(".line")).to_have_count(16)
+    page.get_by_role("button", name="What happened").click()
+    expect(panel).to_have_class(re.compile("more-below"))
+    for part, least in ((panel, 150), (page.locator(".pods"), 90)):
+        box = part.bounding_box()
+        assert box is not None
+        assert box["height"] > least
+        assert box["y"] + box["height"] <= 800

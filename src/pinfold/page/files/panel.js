@@ -14,7 +14,6 @@ export class Panel {
     this.attention = attention;
     this.target = null;
     this.index = null;
-    this.measured = null;
     this.usage = new Map();
     this.idle = null;
     this.told = make("div", {});
@@ -37,6 +36,7 @@ export class Panel {
       this.why.element,
       this.close,
     );
+    new ResizeObserver(() => this.measure()).observe(this.element);
   }
 
   /**
@@ -60,10 +60,8 @@ export class Panel {
   tell() {
     const {target, index} = this;
     const parts = target ? this.parts(target, index) : this.nothing(index);
-    const pinned = this.element.classList.contains("pinned"); // it has another height then
-    const changed = [become(this.told, parts), this.why.drawn(), pinned !== this.measured];
-    this.measured = pinned;
-    if (changed.includes(true)) this.measure();
+    const changed = become(this.told, parts);
+    if (this.why.drawn() || changed) this.measure();
   }
 
   /** Says so where there is more than there is room for. */
