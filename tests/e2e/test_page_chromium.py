@@ -81,6 +81,21 @@ def test_nothing_runs_out_of_the_window(
         assert small == []
 
 
+@pytest.mark.parametrize(
+    ("size", "least", "most"),
+    [((400, 850), 24, 49), ((1200, 800), 40, 49), ((3840, 2160), 100, 120)],
+)
+def test_a_small_machine_is_larger_on_a_large_screen(
+    browser: Browser, folder: Path, size: tuple[int, int], least: float, most: float
+) -> None:
+    with shown(browser, folder / "small.html") as seen:
+        seen.page.set_viewport_size({"width": size[0], "height": size[1]})
+        expect(seen.page.locator(".map")).to_be_in_viewport(ratio=0.9)
+        cell = seen.page.locator(".cell").first.bounding_box()
+        assert cell is not None
+        assert least <= cell["height"] <= most
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", PAGES)
 def test_nobody_is_kept_out(

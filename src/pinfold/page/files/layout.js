@@ -39,7 +39,8 @@ function lengthsOf(cell, rem) {
  */
 export function layOut(root, width, height, rem) {
   const threads = mostThreads(root);
-  const largest = Math.round(3.2 * rem);
+  // A screen on a wall is read from afar, and a small machine would leave it empty.
+  const largest = Math.round(Math.min(5 * rem, Math.max(3.2 * rem, Math.min(width, height) / 16)));
   let best = null;
   for (let cell = largest; cell >= SMALLEST; cell -= 1) {
     const columns = new Map();
