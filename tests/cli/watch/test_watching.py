@@ -12,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.cli.client import Client
+from pinfold.cli.watch.feed import follow
+from pinfold.core.observation.rates import Counters
+from pinfold.ports.errors import ContainerKey
 from tests.scenes.manager_harness import manifest
 from tests.scenes.tmux import pinfold
+from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, served
 
 
@@ -92,3 +97,43 @@ def test_other_forms_come_again_when_they_are_another(api: Served) -> None:
         time.sleep(0.5)
         api.ask("DELETE", "/v1/pods/default/one?grace=0")
         assert program.stdout.readline() == "pod/two\n", "what else changes is not in the names"
+
+
+def test_after_an_interruption_everything_is_told_also_where_nothing_has_changed(
+    api: Served,
+) -> None:
+    events = follow(Client(str(api.path), timeout=10.0))
+    first = next(events)
+
+    def interrupt() -> None:
+        for one in api.connections():
+            one.transport.abort()
+
+    api.do(interrupt)
+    told = [next(events), next(events)]
+    assert [one.kind for one in (first, *told)] == ["whole", "away", "whole"]
+    assert told[1].whole.status.pods == first.whole.status.pods  # type: ignore[union-attr] # both are whole
+
+
+def test_of_another_namespace_nothing_is_told_neither_what_its_containers_do(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path / "s", observes=True) as api:
+        for name, namespace in (("one", "default"), ("two", "other")):
+            pod = manifest(name, "1")
+            pod["metadata"]["namespace"] = namespace
+            api.ask("POST", "/v1/pods", pod)
+        wait_until(lambda: len(api.node.runtime.known()) == 2)
+        with watching(api, "-o", "json", "-n", "default") as program:
+            assert program.stdout
+            program.stdout.readline()
+            for second in range(2):
+                for uid in ("uid-one", "uid-two"):
+                    used = Counters(1, second * 1_500_000, 0, 0, 0, 0)
+                    api.backend.meters.counted[ContainerKey(uid, "c0")] = used
+                api.backend.clock += 1.0
+                api.call(api.backend.observation.observe())  # type: ignore[union-attr] # it observes
+            event = json.loads(program.stdout.readline())
+            while not event.get("observed", {}).get("containers"):
+                event = json.loads(program.stdout.readline())
+    assert [one["pod"] for one in event["observed"]["containers"]] == ["default/one"]

@@ -25,7 +25,9 @@ _UNKNOWN: Final = (404, 405)
 def follow(client: Client) -> Iterator[Event]:
     """The events, for ever; ``away`` whenever the agent does not answer, which is tried again.
 
-    An agent that is too old to tell events is asked each second, and all it says is a ``whole``.
+    After an interruption comes a ``whole``: so it is told that the agent is back, also where
+    nothing has changed.  An agent that is too old to tell events is asked each second, and all it
+    says is a ``whole``.
 
     Raises:
         RefusedError, NoAgentError: it was not there at the beginning.
@@ -34,7 +36,7 @@ def follow(client: Client) -> Iterator[Event]:
     while True:
         problem = "the agent has stopped"
         try:
-            for event in _told_or_asked(client, last_id):
+            for event in _told_or_asked(client):
                 last_id, has_begun = event.id, True
                 yield event
         except click.ClickException as error:
@@ -45,19 +47,19 @@ def follow(client: Client) -> Iterator[Event]:
         time.sleep(AGAIN)
 
 
-def _told_or_asked(client: Client, last_id: str) -> Iterator[Event]:
+def _told_or_asked(client: Client) -> Iterator[Event]:
     try:
-        yield from _told(client, last_id)
+        yield from _told(client)
     except RefusedError as error:
         if error.status not in _UNKNOWN:
             raise
         yield from _asked(client)
 
 
-def _told(client: Client, last_id: str) -> Iterator[Event]:
+def _told(client: Client) -> Iterator[Event]:
     wire = EventStream()
     try:
-        for piece in client.stream("/v1/events", lastEventId=last_id or None):
+        for piece in client.stream("/v1/events"):
             for message in wire.feed(piece):
                 yield msgspec.json.decode(message.data, type=Event)
     except (StreamError, msgspec.DecodeError) as error:

@@ -113,12 +113,19 @@ def _learnt(whole: Whole | None, event: Event) -> Whole | None:
 
 
 def _of_namespace(event: Event, namespace: str | None) -> Event:
-    """The event with the pods of a namespace; all are gone that are."""
+    """The event with the pods of a namespace and what these did; all are gone that are."""
+    if namespace is None:
+        return event
     if event.whole:
         whole = replace(event.whole, status=_within(event.whole.status, namespace))
         return replace(event, whole=whole)
     if event.changed:
         return replace(event, changed=_within(event.changed, namespace))
+    if event.observed:
+        containers = [
+            one for one in event.observed.containers if one.pod.startswith(f"{namespace}/")
+        ]
+        return replace(event, observed=replace(event.observed, containers=containers))
     return event
 
 
