@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from datetime import date
 from pathlib import Path
 
 import click
@@ -14,8 +13,7 @@ from click.testing import CliRunner
 
 from pinfold import __version__
 from pinfold.cli import main
-from pinfold.cli.manual import DAY as OF_VERSION
-from pinfold.cli.manual import manual_page, walk
+from pinfold.cli.manual import RELEASED, manual_page, walk
 from pinfold.cli.shipped import shipped
 from pinfold.cli.start.status_words import rows_of
 from tests.roots import ROOT
@@ -68,14 +66,26 @@ def test_the_same_sources_have_the_same_files(monkeypatch: pytest.MonkeyPatch) -
     assert page.startswith('.TH "PINFOLD\\-PLAN" "1" "2026-01-01" "pinfold ')
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
     page = shipped()["share/man/man1/pinfold-plan.1"].decode()
-    assert f'"1" "{OF_VERSION}" "pinfold' in page
+    assert f'"1" "{RELEASED}" "pinfold' in page
 
 
-def test_the_day_of_a_version_is_that_of_the_changelog() -> None:
-    date.fromisoformat(OF_VERSION)
+@pytest.mark.parametrize("epoch", ["253402300800", "9" * 25, "9" * 5000, "soon"])
+def test_a_time_that_is_none_is_told_by_the_name_of_its_variable(
+    epoch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    done = CliRunner().invoke(main, ["man", "plan"])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"Error: SOURCE_DATE_EPOCH={epoch[:40]}: has to be seconds since 1970, up to the year "
+        "9999; unset it for the day of the version\n"
+    )
+
+
+def test_a_version_has_a_day_once_the_changelog_has_it() -> None:
     heading = re.compile(rf"^## \[{re.escape(__version__)}\] - (.+)$", re.MULTILINE)
     released = heading.findall((ROOT / "CHANGELOG.md").read_text())
-    assert released in ([], [OF_VERSION])
+    assert (released or [""]) == [RELEASED]
 
 
 @pytest.mark.parametrize("words", [(), ("plan",), ("state", "check")], ids=" ".join)
@@ -93,7 +103,7 @@ def test_a_page_that_there_is_not() -> None:
 
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", DAY)
     for names, command in PAGES:
         (tmp_path / f"{'-'.join(names)}.1").write_text(manual_page(names, command))
     return sorted(tmp_path.iterdir())

@@ -16,13 +16,15 @@ from typing import Final
 import click
 
 from pinfold import __version__
+from pinfold.cli.output import InputError
 from pinfold.cli.start.status_words import rows_of
 from pinfold.linux.own_places import SOCKET_VARIABLE
 
 SECTION: Final = 1
 """Of the manual: commands that anybody may call."""
-DAY: Final = "2026-11-24"
-"""Of the version, as the changelog has it once it is released."""
+RELEASED: Final = ""
+"""The day of the version, as its heading in the changelog has it; "" until it is released."""
+_EPOCH: Final = "SOURCE_DATE_EPOCH"
 _WHOLE: Final = 1000
 _LINE: Final = 72
 
@@ -51,11 +53,14 @@ def manual_page(names: tuple[str, ...], command: click.Command) -> str:
     """The page of a command, as roff.
 
     The date is that of ``SOURCE_DATE_EPOCH``, as who builds packages sets it, else that of the
-    version: the same sources have the same pages.
+    version, and none before its release: the same sources have the same pages.
 
     Args:
         names: the words that call it, such as ``("pinfold", "state", "check")``.
         command: what they call.
+
+    Raises:
+        InputError: ``SOURCE_DATE_EPOCH`` is no time.
     """
     title = _plain("-".join(names))
     with click.Context(command, info_name=" ".join(names)) as context:
@@ -141,5 +146,13 @@ def _plain(line: str) -> str:
 
 
 def _date() -> str:
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return f"{datetime.fromtimestamp(int(epoch), UTC):%Y-%m-%d}" if epoch.isdecimal() else DAY
+    epoch = os.environ.get(_EPOCH)
+    if not epoch:
+        return RELEASED
+    try:
+        return f"{datetime.fromtimestamp(int(epoch), UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):
+        raise InputError(
+            f"{_EPOCH}={epoch[:40]}: has to be seconds since 1970, up to the year 9999; unset it "
+            "for the day of the version"
+        ) from None
