@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pinfold.cli.output import InputError
 from pinfold.cli.report_files import write_pictures, write_report
 from pinfold.documents.simulation.results import Replayed, Simulation
+from pinfold.formats.extras import install_command
 from pinfold.render.report.view import (
     BarChart,
     Figure,
@@ -288,5 +289,5 @@ def test_without_its_libraries_one_line_says_what_to_install(library: str) -> No
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == (
-        f"a report needs {library}; install pinfold with its extra: pip install 'pinfold[report]'\n"
+        f"a report needs {library}; install pinfold with its extra: {install_command('report')}\n"
     )

@@ -85,8 +85,8 @@ def test_uv_installs_it_as_a_tool(installer: Installer, wheel: Path) -> None:
     installer.run("uv", "tool", "install", wheel)
     program = installer.home / "bin" / "pinfold"
     assert installer.run(program, "--version") == VERSION
-    assert "uv tool install --force 'pinfold[agent]'" in installer.run(program, "agent", status=2)
-    installer.run("uv", "tool", "install", "--force", f"pinfold[agent,cluster] @ {wheel.as_uri()}")
+    assert f"uv tool install --force '{wheel}[agent]'" in installer.run(program, "agent", status=2)
+    installer.run("uv", "tool", "install", "--force", f"{wheel}[agent,cluster]")
     assert "not a pod" not in installer.run(program, "quota", "serve", "--help")
 
 
@@ -95,7 +95,8 @@ def test_pipx_installs_it_with_its_manual(installer: Installer, wheel: Path) -> 
     program = installer.home / "bin" / "pinfold"
     assert installer.run(program, "--version") == VERSION
     assert (installer.home / "man" / "man1" / "pinfold-plan.1").exists()
-    assert "pipx install --force 'pinfold[agent]'" in installer.run(program, "agent", status=2)
+    assert f"pipx install --force '{wheel}[agent]'" in installer.run(program, "agent", status=2)
+    installer.run("pipx", "install", "--force", f"{wheel}[agent]")
 
 
 def test_pipx_runs_it(installer: Installer, wheel: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from pinfold.adapters.events.file import EventFile, FolderParts
+from pinfold.formats.extras import install_command
 from pinfold.ports.events import EventsError, RunEvent
 
 FORMS = ("csv", "parquet")
@@ -191,4 +192,4 @@ def test_without_the_extra_parquet_is_refused_and_csv_is_written(tmp_path: Path)
         command = [sys.executable, "-c", code, str(tmp_path / f"events.{form}")]
         told[form] = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told["csv"].returncode == 0
-    assert "pip install 'pinfold[parquet]'" in told["parquet"].stderr.splitlines()[-1]
+    assert install_command("parquet") in told["parquet"].stderr.splitlines()[-1]
