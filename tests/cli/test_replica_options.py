@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pinfold.cli import main
+from pinfold.formats.extras import install_command
 
 
 def kubeconfig(folder: Path, **context: str) -> Path:
@@ -91,3 +94,18 @@ def test_the_namespace_is_the_kubeconfigs(tmp_path: Path) -> None:
     found = serve("quota", *words, "--make-certificates")
     assert found.exit_code == 1
     assert f"{folder / 'x'}: Not a directory (give another --certificates)" in found.output
+
+
+@pytest.mark.parametrize("kind", ["quota", "classes"])
+def test_a_library_that_is_missing_is_named_with_its_extras(kind: str, tmp_path: Path) -> None:
+    program = "import sys; sys.modules['cryptography'] = None\nfrom pinfold.__main__ import start\n"
+    place = kubeconfig(tmp_path, namespace="here")
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}start()", kind, "serve", "--kubeconfig", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    told = f"pinfold {kind} serve needs cryptography; install pinfold with its extras: "
+    assert done.stderr.splitlines()[-1] == f"Error: {told}{install_command('agent,cluster')}"

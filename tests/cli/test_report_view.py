@@ -282,7 +282,8 @@ def test_without_its_libraries_one_line_says_what_to_install(library: str) -> No
     program = (
         f"import sys; sys.modules[{library!r}] = None\n"
         "from pinfold.cli.output import InputError\n"
-        "try:\n    import pinfold.cli.report_files\n"
+        "from pinfold.cli.commands.simulate import _report_files\n"
+        "try:\n    _report_files('r.html', None)\n"
         "except InputError as error:\n    print(error)"
     )
     done = subprocess.run(

@@ -23,7 +23,7 @@ from pinfold.adapters.kubernetes.live_nodes import (
 )
 from pinfold.adapters.kubernetes.resource_topology import NOT_TOLD, topology_machine
 from pinfold.adapters.machines.source import read_document
-from pinfold.cli.output import InputError, Refused, input_errors
+from pinfold.cli.output import InputError, Refused, input_errors, needs_extra
 from pinfold.cli.progress_line import progress_line
 from pinfold.config.settings import SETTINGS
 from pinfold.config.written import WrittenConfig, held_config
@@ -33,7 +33,6 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.notes import Note
 from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.live.published import PublishedNode
-from pinfold.formats.extras import install_command
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
 from pinfold.ports.kubernetes import PROXY_WARNING, Object
@@ -269,13 +268,8 @@ def live_cluster(
         topology=bool(options.get("node_resource_topology")),
     )
     try:
-        with progress_line(f"reading {access.server}"):
+        with needs_extra("reading a cluster", "agent"), progress_line(f"reading {access.server}"):
             cluster = _read(access, wanted, verbose=bool(options.get("verbose")))
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"reading a cluster needs {error.name}; install pinfold with its extra: "
-            f"{install_command('agent')}"
-        ) from None
     except PortError as error:
         raise Refused(str(error)) from None
     nodes = {one.name: OnNode(one, _published(one), options) for one in cluster.nodes}

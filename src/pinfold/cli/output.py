@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from pinfold.cli.start.exit_statuses import REFUSED, USAGE
+from pinfold.formats.extras import install_command, missing_library
 from pinfold.linux import durable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +44,25 @@ def input_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
         kind = Refused if _comes_of_a_full_disk(error) else InputError
         text = _of_file(error) if isinstance(error, OSError) else str(error)
         raise kind(f"{prefix}{text}") from None
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Turn a library that is missing into one line that says how to install it.
+
+    A module of our own that is missing is a fault of ours, and passes.
+
+    Args:
+        what: that needs it, such as ``a report``.
+        extra: which has it, such as ``report``, or several with commas.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library, extras = missing_library(error), "extras" if "," in extra else "extra"
+        raise InputError(
+            f"{what} needs {library}; install pinfold with its {extras}: {install_command(extra)}"
+        ) from None
 
 
 def _of_file(error: OSError) -> str:

@@ -1,7 +1,7 @@
 """The files of a report: the page, and its plots as pictures.
 
 The libraries that draw are an extra, and take 170 ms to load, so this module is loaded when a
-report is asked for.
+report is asked for, within :func:`~pinfold.cli.output.needs_extra`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,9 @@ from msgspec import Struct
 
 from pinfold.cli.output import InputError, input_errors, write_whole
 from pinfold.documents.simulation.results import Simulation
-from pinfold.formats.extras import install_command
+from pinfold.render.report.drawing import picture
+from pinfold.render.report.page import page
 from pinfold.views.report.view import report_view
-
-try:
-    from pinfold.render.report.drawing import picture
-    from pinfold.render.report.page import page
-except ModuleNotFoundError as missing:
-    raise InputError(
-        f"a report needs {missing.name}; install pinfold with its extra: "
-        f"{install_command('report')}"
-    ) from None
-
 
 _PAGES: Final = frozenset({".html", ".htm"})
 

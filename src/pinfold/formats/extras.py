@@ -55,6 +55,17 @@ class _Origin(Struct, frozen=True):
         return f"{path}[{extra}]" if path.exists() else ""
 
 
+def missing_library(error: ImportError) -> str:
+    """The library that could not be imported, for which there is an extra.
+
+    Raises:
+        ImportError: it is a module of our own, which is no matter of extras.
+    """
+    if (error.name or "").partition(".")[0] == "pinfold":
+        raise error
+    return error.name or "more"
+
+
 def install_command(
     extra: str, environment: Path | None = None, packages: Sequence[str] | None = None
 ) -> str:

@@ -15,22 +15,18 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Protocol, Self
 
 from msgspec import Struct
 
-from pinfold.formats.extras import install_command
+from pinfold.adapters.events import csv_form
+from pinfold.formats.extras import install_command, missing_library
 from pinfold.linux import durable
 from pinfold.linux.locks import HeldError, Lock, folder_of, lock
 from pinfold.ports.events import EventsError, RunEvent
 
-_FORMS: Final = {
-    ".csv": "pinfold.adapters.events.csv_form",
-    ".parquet": "pinfold.adapters.events.parquet_form",
-}
 _AT_ONCE: Final = 16_384
 """Events that are written at once; as many are in memory."""
 _SUFFIX: Final = ".parts"
@@ -61,21 +57,19 @@ def form_of(path: Path) -> Form:
     Raises:
         EventsError: there is no such form, or the library for it is not installed.
     """
-    home = _FORMS.get(path.suffix.lower())
-    if home is None:
+    form = path.suffix.lower()
+    if form == ".csv":
+        return csv_form
+    if form != ".parquet":
         raise EventsError(f"{path}: the name of a file of events ends with .csv or .parquet")
     try:
-        # pyarrow is an extra, and takes a quarter of a second.
-        form: Any = import_module(home)
+        from pinfold.adapters.events import parquet_form  # noqa: PLC0415 - 115 ms
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("pinfold"):
-            raise
         raise EventsError(
-            f"{path}: {error.name} is not installed, which writes Parquet: "
+            f"{path}: {missing_library(error)} is not installed, which writes Parquet: "
             f"{install_command('parquet')}, or write a file .csv"
         ) from None
-    found: Form = form
-    return found
+    return parquet_form
 
 
 class FolderParts(Struct, frozen=True):

@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from pinfold.adapters.store import recorded_kubelet_version
 from pinfold.admission.model import NodeError
 from pinfold.cli.options.nodes import config_dir_option
-from pinfold.cli.output import InputError, Refused, input_errors
+from pinfold.cli.output import InputError, Refused, input_errors, needs_extra
 from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError, config_notes
 from pinfold.config.settings import SettingError, override
 from pinfold.core.machine.machine import MachineError
-from pinfold.formats.extras import install_command
 from pinfold.linux.own_places import SOCKET_VARIABLE, default_socket
 from pinfold.node.recovery.recovery import MismatchError
 from pinfold.ports.errors import PortError
@@ -87,13 +86,8 @@ def agent(  # noqa: PLR0913 - the options, one each
         click.echo(f"note: {note}", err=True)
     # gRPC writes lines of its own, such as each GOAWAY of a plugin; the agent tells what matters.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
+    with needs_extra("the agent", "agent"):
         from pinfold.agent.wiring import start_agent  # noqa: PLC0415 - 127 ms
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"the agent needs {error.name}; install pinfold with its extra: "
-            f"{install_command('agent')}"
-        ) from None
 
     try:
         asyncio.run(start_agent(configured))

@@ -13,12 +13,13 @@ from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.agent.replica.cluster_resources import read_cluster_resources
 from pinfold.agent.replica.settings import ClassSettings, ReplicaSettings
 from pinfold.cli.options.replica import (
+    EXTRAS,
     an_address,
     an_authority,
     replica_options,
     serve_until_stopped,
 )
-from pinfold.cli.output import input_errors, print_text
+from pinfold.cli.output import input_errors, needs_extra, print_text
 from pinfold.config.values import ConfigError
 from pinfold.core.classes.placing import Preference
 from pinfold.core.classes.scheduler_config import VERSIONS, ExtenderTLS, scheduler_config
@@ -116,7 +117,10 @@ def serve(  # noqa: PLR0913 - the options, one each
     if cluster_resources is not None:
         with input_errors(ConfigError, prefix="--cluster-resources: "):
             read_cluster_resources(cluster_resources)
-    serve_until_stopped("classes", replica, settings)
+    with needs_extra("pinfold classes serve", EXTRAS):
+        from pinfold.agent.replica import classes as serving  # noqa: PLC0415 - 170 ms
+
+    serve_until_stopped(serving.serve(replica, settings))
 
 
 @classes.command("scheduler-config")

@@ -10,7 +10,8 @@ from click.core import ParameterSource
 from pinfold.agent.replica.settings import ReplicaSettings
 from pinfold.cli.client import Seconds
 from pinfold.cli.options.claims import claim_options, claim_rules
-from pinfold.cli.options.replica import replica_options, serve_until_stopped
+from pinfold.cli.options.replica import EXTRAS, replica_options, serve_until_stopped
+from pinfold.cli.output import needs_extra
 from pinfold.cluster.hearing import PATIENCE
 from pinfold.cluster.quota.rules import QuotaRules
 
@@ -72,4 +73,7 @@ def serve(
         heeds_opt_out=heeds_opt_out,
         patience=patience,
     )
-    serve_until_stopped("quota", replica, rules)
+    with needs_extra("pinfold quota serve", EXTRAS):
+        from pinfold.agent.replica import quota as serving  # noqa: PLC0415 - 170 ms
+
+    serve_until_stopped(serving.serve(replica, rules))

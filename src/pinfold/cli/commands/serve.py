@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pinfold.cli.client import socket_option
-from pinfold.cli.output import InputError, Refused
-from pinfold.formats.extras import install_command
+from pinfold.cli.output import Refused, needs_extra
 from pinfold.page.serving.settings import DEFAULT_LISTEN, TOKEN_FILE, PageSettings
 from pinfold.ports.errors import PortError
 from pinfold.web.addresses import parsed_address
@@ -76,13 +75,8 @@ def serve(
         makes_token=token_file is None,
         host_names=host_names,
     )
-    try:
-        from pinfold.page.serving.serving import serve_page  # noqa: PLC0415 - 150 ms, and the extra
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"pinfold serve needs {error.name}; install pinfold with its extra: "
-            f"{install_command('agent')}"
-        ) from None
+    with needs_extra("pinfold serve", "agent"):
+        from pinfold.page.serving.serving import serve_page  # noqa: PLC0415 - 150 ms
 
     def begun(told: Begun) -> None:
         _tell(told, settings.token_file)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.node_lives import check_life_options, life_options, show_lives
 from pinfold.cli.options.execution import Execution, execution_options
-from pinfold.cli.output import color_option, input_errors, print_text
+from pinfold.cli.output import color_option, input_errors, needs_extra, print_text
 from pinfold.cli.terminal import style
 from pinfold.config.values import ConfigError
 from pinfold.planning.simulation.experiment.loading import load_experiment
@@ -108,6 +108,7 @@ def simulate(  # noqa: PLR0913 - the options, one each
 def _report_files(page: str | None, pictures: str | None) -> ReportFiles | None:
     if page is None and pictures is None:
         return None
-    from pinfold.cli.report_files import ReportFiles  # noqa: PLC0415 - 130 ms: few ask for one
+    with needs_extra("a report", "report"):
+        from pinfold.cli.report_files import ReportFiles  # noqa: PLC0415 - 170 ms
 
     return ReportFiles(page, pictures)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -27,12 +26,14 @@ from pinfold.cli.client import Seconds
 from pinfold.cli.output import InputError, Refused, input_errors
 from pinfold.cluster.certificates.keeper import Names
 from pinfold.core.values.names import label_problems
-from pinfold.formats.extras import install_command
 from pinfold.ports.errors import PortError
 from pinfold.ports.kubernetes import VALIDATING_WEBHOOKS, Resource
 from pinfold.web.addresses import parsed_address
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+EXTRAS: Final = "agent,cluster"
+"""Extras of the package that a replica needs."""
 
 
 def replica_options(
@@ -161,23 +162,15 @@ def _options(name: str, trusted_by: str) -> list[Callable[[F], F]]:
     ]
 
 
-def serve_until_stopped(what: str, *settings: object) -> None:
-    """Run a replica; what it lacks, and what cannot be had, ends it with one line.
+def serve_until_stopped(serving: Coroutine[None, None, None]) -> None:
+    """Run a replica; what cannot be had ends it with one line.
 
     Args:
-        what: the command, and the module of ``pinfold.agent.replica`` whose ``serve`` does it: it
-            is loaded now, and not with the command, as it takes 170 ms and needs the extras.
-        settings: what that takes.
+        serving: what a ``serve`` of ``pinfold.agent.replica`` gives, which is imported when it is
+            called and not with the command: it takes 170 ms, and needs :data:`EXTRAS`.
     """
     try:
-        module = importlib.import_module(f"pinfold.agent.replica.{what}")
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"pinfold {what} serve needs {error.name}; install pinfold with its extras: "
-            f"{install_command('agent,cluster')}"
-        ) from None
-    try:
-        asyncio.run(module.serve(*settings))
+        asyncio.run(serving)
     except PortError as error:
         raise Refused(str(error)) from None
 
