@@ -23,12 +23,15 @@ print("done", file=sys.stderr)
 """
 
 
-def seen(*command: str, term: str = "xterm", **environment: str) -> str:
-    """What stands on the terminal that is a command's standard error, with all that moves it."""
+def seen(*command: str, term: str = "xterm", together: bool = False, **environment: str) -> str:
+    """What stands on the terminal that is a command's standard error, with all that moves it.
+
+    ``together``: standard output is on the same one.
+    """
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, *command],
-        stdout=subprocess.DEVNULL,
+        stdout=theirs if together else subprocess.DEVNULL,
         stderr=theirs,
         env={**os.environ, "TERM": term, **environment},
     ) as process:
@@ -83,6 +86,29 @@ def test_an_agent_that_takes_its_time_is_waited_for_in_words(
     assert "waiting for the agent ... 1 s" in text
     # Taken back before anything else is said.
     assert "waiting" not in text.rpartition("\r\x1b[K")[2]
+
+
+def test_pods_that_end_one_after_the_other_are_counted_in_one_line(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def answer_each_late() -> None:
+            for _ in range(3):
+                with server.accept()[0] as connection:
+                    connection.recv(1 << 16)
+                    time.sleep(0.8)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+        thread = threading.Thread(target=answer_each_late)
+        thread.start()
+        pods = ("pod/a", "pod/b", "pod/c")
+        text = seen("-m", "pinfold", "delete", *pods, together=True, PINFOLD_SOCKET=path)
+        thread.join()
+    assert "waiting for the agent 1 of 3 ... 1 s" in text
+    lines = [line.rpartition("\x1b[K")[2] for line in text.splitlines() if "deleted" in line]
+    assert sorted(lines) == ["pod/a deleted", "pod/b deleted", "pod/c deleted"]
 
 
 def test_what_is_done_beside_is_not_told() -> None:

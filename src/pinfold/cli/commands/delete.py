@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 import click
+from msgspec import Struct
 
 from pinfold.cli.client import (
     Client,
@@ -27,7 +28,7 @@ from pinfold.cli.options.pods import (
     namespace_option,
 )
 from pinfold.cli.output import InputError, Refused
-from pinfold.cli.progress_line import progress_line
+from pinfold.cli.progress_line import Progress, progress_line
 from pinfold.documents.api import PodList
 
 _GONE: Final = 404
@@ -89,14 +90,17 @@ def delete(  # noqa: PLR0913 - the options, one each
             for space, name in named
         }
     failures: list[tuple[str, click.ClickException]] = []
-    for path, error in _ended(client, socket, paths, grace):
-        name = paths[path]
-        if error is None:
-            click.echo(name if output == "name" else f"{name} deleted")
-        elif isinstance(error, NoAgentError):
-            raise error
-        elif not (everything and isinstance(error, RefusedError) and error.status == _GONE):
-            failures.append((name, error))
+    # Of one pod it is of no use to say that none of it is gone.
+    with progress_line("waiting for the agent", len(paths) if len(paths) > 1 else None) as line:
+        for path, error in line.each(_ended(client, paths, grace, _Waiting(socket, line))):
+            name = paths[path]
+            if error is None:
+                with line.aside():
+                    click.echo(name if output == "name" else f"{name} deleted")
+            elif isinstance(error, NoAgentError):
+                raise error
+            elif not (everything and isinstance(error, RefusedError) and error.status == _GONE):
+                failures.append((name, error))
     if len(paths) == 1 and failures:
         raise failures[0][1]
     for name, error in failures:
@@ -133,7 +137,7 @@ def _pod(name: str) -> str:
 
 
 def _ended(
-    client: Client, socket: str, paths: Mapping[str, str], grace: float | None
+    client: Client, paths: Mapping[str, str], grace: float | None, waits: _Waiting
 ) -> Iterator[tuple[str, click.ClickException | None]]:
     """Yield each path when what is there is gone, or why it is not."""
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -155,23 +159,28 @@ def _ended(
     # Daemons: who is interrupted does not wait for pods that end slowly.
     for _ in range(min(_AT_ONCE, len(paths))):
         threading.Thread(target=work, daemon=True).start()
-    why = threading.Timer(_SILENCE, _tell_what_is_waited_for, (socket,))
+    why = threading.Timer(_SILENCE, waits.tell_what_for)
     why.daemon = True
     why.start()
     try:
         for _ in paths:
-            with progress_line("waiting for the agent"):
-                one = told.get()
-            yield one
+            yield told.get()
     finally:
         why.cancel()
 
 
-def _tell_what_is_waited_for(socket: str) -> None:
-    """Say why a pod does not go, where the agent knows: its runtime may be away for hours."""
-    with suppress(NoAgentError):
-        try:
-            Client(socket, timeout=_SILENCE).get("/readyz")
-        except RefusedError as error:
-            if error.status == _UNAVAILABLE:
-                click.echo(f"note: still waiting: {error.message}", err=True)
+class _Waiting(Struct, frozen=True):
+    """For the agent at a socket, with a line that says so."""
+
+    socket: str
+    line: Progress
+
+    def tell_what_for(self) -> None:
+        """Say why a pod does not go, where the agent knows: its runtime may be away for hours."""
+        with suppress(NoAgentError):
+            try:
+                Client(self.socket, timeout=_SILENCE).get("/readyz")
+            except RefusedError as error:
+                if error.status == _UNAVAILABLE:
+                    with self.line.aside():
+                        click.echo(f"note: still waiting: {error.message}", err=True)
