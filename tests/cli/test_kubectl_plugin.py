@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -119,6 +121,18 @@ def test_what_fails_there_fails_here(laptop: Laptop, cluster: AgentsInPods) -> N
     assert done.stderr.startswith("Error: /no/such/file: no such file")
     assert "terminated with exit code" not in done.stderr
     assert len(cluster.ran) == 1
+
+
+def test_a_kubectl_that_a_signal_ends_is_ended_with_like_in_a_shell(tmp_path: Path) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\ncase "$*" in *exec*) kill -KILL $$ ;; *) echo agent ;; esac\n')
+    kubectl.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "pinfold", "status", "--node", "worker-1"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGKILL
 
 
 def test_a_node_without_an_agent_is_told(laptop: Laptop, cluster: AgentsInPods) -> None:

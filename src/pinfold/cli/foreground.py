@@ -11,7 +11,7 @@ from typing import Final
 
 from pinfold.cli.start.exit_statuses import NOT_EXECUTABLE, NOT_FOUND
 from pinfold.core.pod.workload import FACTS
-from pinfold.linux.endings import BY_SIGNAL
+from pinfold.linux.endings import BY_SIGNAL, exit_status
 
 _FORWARDED: Final = frozenset(
     {
@@ -88,8 +88,7 @@ class Foreground:
             # Ctrl-Z: the caller's shell waits for the group's leader to stop, too.
             os.kill(os.getpid(), signal.SIGSTOP)
             return None
-        code = os.waitstatus_to_exitcode(status)
-        return BY_SIGNAL - code if code < 0 else code
+        return exit_status(os.waitstatus_to_exitcode(status))
 
 
 def _wait_and_execute(

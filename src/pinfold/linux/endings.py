@@ -18,6 +18,11 @@ BY_SIGNAL: Final = 128
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
+def exit_status(code: int) -> int:
+    """How to end as a process did that ended with ``code``, below 0 where a signal ended it."""
+    return BY_SIGNAL - code if code < 0 else code
+
+
 def end_at_once() -> None:
     """From now on SIGINT and SIGTERM end the program where it is: there is nothing to clear up.
 

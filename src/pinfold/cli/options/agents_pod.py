@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from pinfold.cli.output import InputError, Refused
 from pinfold.cli.start.words import words_of
+from pinfold.linux.endings import exit_status
 
 _LABEL: Final = "app.kubernetes.io/name=pinfold"
 _CONTAINER: Final = "agent"
@@ -96,7 +97,7 @@ class AgentsPod(Struct, frozen=True):
             if not line.startswith((_ENDED, "Defaulted container ")):
                 click.echo(line, err=True)
         if done.returncode:
-            raise SystemExit(done.returncode)
+            raise SystemExit(exit_status(done.returncode))
 
 
 def _without_own(words: Sequence[str]) -> Iterator[str]:
