@@ -15,12 +15,7 @@ from msgspec.structs import replace
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.connection import Asked
 from pinfold.adapters.kubernetes.kubeconfig import users_access
-from pinfold.adapters.kubernetes.live_nodes import (
-    Cluster,
-    LiveNode,
-    Wanted,
-    read_cluster,
-)
+from pinfold.adapters.kubernetes.live_nodes import LiveNode, ReadNodes, Wanted, read_nodes
 from pinfold.adapters.kubernetes.resource_topology import NOT_TOLD, topology_machine
 from pinfold.adapters.machines.source import read_document
 from pinfold.cli.output import InputError, Refused, input_errors, needs_extra
@@ -276,13 +271,13 @@ def live_cluster(
     return LiveCluster(nodes, cluster.pods)
 
 
-def _read(access: Access, wanted: Wanted, *, verbose: bool) -> Cluster:
+def _read(access: Access, wanted: Wanted, *, verbose: bool) -> ReadNodes:
     def heard(asked: Asked) -> None:
         if verbose:
             status = asked.status or "no answer"
             click.echo(f"{asked.method} {asked.path} {status} {asked.seconds:.3f} s", err=True)
 
-    return asyncio.run(read_cluster(access, wanted, heard))
+    return asyncio.run(read_nodes(access, wanted, heard))
 
 
 def _published(live: LiveNode) -> PublishedNode | None:

@@ -11,8 +11,8 @@ from msgspec import Struct
 from pinfold.cli.options.cluster import is_from_cluster
 from pinfold.cli.output import InputError
 from pinfold.core.pod.pod import Pod
+from pinfold.core.values.name_patterns import is_pattern
 
-_PATTERN: Final = frozenset("*?[")
 _SHOWN: Final = 5
 
 
@@ -33,7 +33,7 @@ class NamedNode(Struct, frozen=True):
     @property
     def is_pattern(self) -> bool:
         """Whether it may stand for several nodes."""
-        return not _PATTERN.isdisjoint(self.name)
+        return is_pattern(self.name)
 
 
 def named_nodes(options: Mapping[str, Any]) -> tuple[NamedNode, ...]:

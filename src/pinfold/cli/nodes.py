@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,6 +26,7 @@ from pinfold.core.machine.machine import MachineError
 from pinfold.core.pod.owner import PodOwner
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.scheduling import HOSTNAME, UNSCHEDULABLE
+from pinfold.core.values.name_patterns import named
 from pinfold.core.values.notes import Note, said_once
 from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.nodes.devices import node_devices, node_resources
@@ -139,7 +139,7 @@ def _machines(
             found[name] = machine
     names = [one.name for one in objects]
     for pattern, machine in patterns:
-        matching = [name for name in names if fnmatchcase(name, pattern)]
+        matching = named(pattern, names)
         if not matching:
             raise InputError(f"--node {pattern}: no Node among the manifests is called so")
         for name in matching:

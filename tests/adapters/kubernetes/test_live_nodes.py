@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.kubernetes.connection import Asked
 from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
-from pinfold.adapters.kubernetes.live_nodes import Cluster, Wanted, in_order, read_cluster
+from pinfold.adapters.kubernetes.live_nodes import ReadNodes, Wanted, in_order, read_nodes
 from pinfold.adapters.kubernetes.live_reads import READS
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.kubernetes.published_node import Published, config_map, published_of
@@ -44,10 +44,10 @@ def peer(certificates: Certificates) -> Iterator[KubeApiPeer]:
         yield peer
 
 
-def read(file: Path, *names: str, timeout: float = 5.0) -> tuple[Cluster, Any]:
+def read(file: Path, *names: str, timeout: float = 5.0) -> tuple[ReadNodes, Any]:
     heard: list[Asked] = []
     found = asyncio.run(
-        read_cluster(from_kubeconfig(file), Wanted(names), heard.append, timeout=timeout)
+        read_nodes(from_kubeconfig(file), Wanted(names), heard.append, timeout=timeout)
     )
     return found, heard
 
@@ -55,7 +55,7 @@ def read(file: Path, *names: str, timeout: float = 5.0) -> tuple[Cluster, Any]:
 def test_a_list_in_parts_that_the_server_forgets(tmp_path: Path) -> None:
     """The server is the one that behaves as Kubernetes' own: 410 for the rest of an old list."""
 
-    async def main() -> tuple[Cluster, list[tuple[str, str]]]:
+    async def main() -> tuple[ReadNodes, list[tuple[str, str]]]:
         api = ApiServer()
         api.cluster.create(NODES, live_node("n1"))
         for number in range(1200):
@@ -74,7 +74,7 @@ def test_a_list_in_parts_that_the_server_forgets(tmp_path: Path) -> None:
         api.stands_in = compacted
         async with running(api):
             access = from_kubeconfig(kubeconfig(api, tmp_path / "config"))
-            found = await read_cluster(access, Wanted(("n1",)), lambda _: None)
+            found = await read_nodes(access, Wanted(("n1",)), lambda _: None)
         return found, api.requests
 
     found, requests = asyncio.run(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -27,6 +26,7 @@ from pinfold.adapters.kubernetes.live_reads import (
 )
 from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.adapters.kubernetes.published_node import NAMESPACE, Published, published_of
+from pinfold.core.values.name_patterns import is_pattern, named
 from pinfold.ports.kubernetes import (
     CONFIG_MAPS,
     NODE_RESOURCE_TOPOLOGIES,
@@ -85,20 +85,20 @@ class Wanted(Struct, frozen=True):
     topology: bool = False
 
 
-class Cluster(Struct, frozen=True):
+class ReadNodes(Struct, frozen=True):
     """What was read; ``pods`` are those that were asked for by name."""
 
     nodes: tuple[LiveNode, ...]
     pods: tuple[Object, ...] = ()
 
 
-async def read_cluster(
+async def read_nodes(
     access: Access,
     wanted: Wanted,
     heard: Callable[[Asked], None],
     *,
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - of each request
-) -> Cluster:
+) -> ReadNodes:
     """Read nodes and what runs on them.
 
     Args:
@@ -127,7 +127,7 @@ class _Reading:
         # What has ended it: nothing is asked after that, and what is under way comes to its end.
         self._failed: KubernetesError | None = None
 
-    async def read(self) -> Cluster:
+    async def read(self) -> ReadNodes:
         pods = await _all(
             self._pod(namespace, name) for namespace, name in dict.fromkeys(self._wanted.pods)
         )
@@ -139,7 +139,7 @@ class _Reading:
                 f"pod {_name(pods[0])} is on no node yet", "say of which one: --node NAME"
             )
         nodes = await self._nodes(names)
-        return Cluster(tuple(await _all(map(self._tried, nodes))), tuple(pods))
+        return ReadNodes(tuple(await _all(map(self._tried, nodes))), tuple(pods))
 
     async def _tried(self, node: Object) -> LiveNode:
         try:
@@ -149,7 +149,7 @@ class _Reading:
             raise
 
     async def _nodes(self, names: Sequence[str]) -> list[Object]:
-        plain = [name for name in names if not _is_pattern(name)]
+        plain = [name for name in names if not is_pattern(name)]
         found: dict[str, Object] = {}
         if len(plain) < len(names) or not names:
             listed = await self._allowed(
@@ -158,8 +158,8 @@ class _Reading:
             asked = f"{self._client.server}, asked for all nodes"
             everybody = {_name(one): one for one in (_object(node, asked) for node in listed)}
             for pattern in names:
-                some = {n: one for n, one in everybody.items() if fnmatchcase(n, pattern)}
-                if not some and _is_pattern(pattern):
+                some = {name: everybody[name] for name in named(pattern, everybody)}
+                if not some and is_pattern(pattern):
                     raise KubernetesError(f"--node {pattern}: no node of the cluster is called so")
                 found |= some
             found = found if names else everybody
@@ -202,7 +202,7 @@ class _Reading:
 
     async def _live(self, node: Object) -> LiveNode:
         name = _name(node)
-        _not_a_path(name)
+        _check_selectable(name)
         selector = f"spec.nodeName={name}"
         listed, (published, unread), configz, topology = await _all(
             (
@@ -346,11 +346,7 @@ def _mapping(found: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _is_pattern(name: str) -> bool:
-    return not frozenset("*?[").isdisjoint(name)
-
-
-def _not_a_path(name: str) -> None:
+def _check_selectable(name: str) -> None:
     """Refuse a name with which a field selector would be another one."""
     if not set(name).isdisjoint(",=!\\ "):
         raise KubernetesError(f"{name!r} is not the name of a node", status=400)

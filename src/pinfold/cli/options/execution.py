@@ -16,7 +16,7 @@ from pinfold.adapters.events.file import EventFile
 from pinfold.adapters.executors.opening import Choice, open_pool, parse_option
 from pinfold.adapters.executors.pool import ExecutorError
 from pinfold.cli.output import InputError, Refused, input_errors
-from pinfold.cli.progress import shown
+from pinfold.cli.simulation_progress import shown
 from pinfold.documents.simulation.results import Simulation
 from pinfold.linux.endings import BY_SIGNAL
 from pinfold.planning.simulation.campaign.experiment_runs import run_experiment
