@@ -34,8 +34,8 @@ def print_compared(  # noqa: PLR0913 - what was compared, and how it is told
         each_pod=each_pod,
     )
     if output == "html":
-        from pinfold.cli.pages import print_compare_page  # noqa: PLC0415 - 80 ms
+        from pinfold.cli.pages import page_of_comparison  # noqa: PLC0415 - 80 ms
 
-        print_compare_page(request, (before, after), view)
-        return
-    print_text(render_compare_svg(view) if output == "svg" else render_compare(view, style))
+        print_text(page_of_comparison(request, (before, after), view))
+    else:
+        print_text(render_compare_svg(view) if output == "svg" else render_compare(view, style))

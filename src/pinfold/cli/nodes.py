@@ -79,11 +79,11 @@ def plan_nodes(
     else:
         view = nodes_view(document, placed.plans, request.owners, each_pod=each_pod)
         if output == "html":
-            from pinfold.cli.pages import print_nodes_page  # noqa: PLC0415 - 80 ms
+            from pinfold.cli.pages import page_of_nodes  # noqa: PLC0415 - 80 ms
 
-            print_nodes_page(view)
-            return
-        print_text(render_nodes(view, style))
+            print_text(page_of_nodes(view))
+        else:
+            print_text(render_nodes(view, style))
 
 
 def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> ClusterRequest:

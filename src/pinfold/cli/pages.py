@@ -8,7 +8,6 @@ from typing import Final
 from msgspec import UNSET
 
 from pinfold.cli.node import Request
-from pinfold.cli.output import print_text
 from pinfold.cli.progress_line import progress_line
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.live.scene import ScenePage
@@ -27,31 +26,30 @@ MOST_EXPLAINED: Final = 300
 """Of so many pods is told why, those that are rejected before others."""
 
 
-def print_plan_page(request: Request, placed: Plan, view: PlanView) -> None:
-    """Print the page of a plan."""
-    _print(plan_page(view, _why(request, placed)))
+def page_of_plan(request: Request, placed: Plan, view: PlanView) -> str:
+    """The page of a plan."""
+    return _whole(plan_page(view, _why(request, placed)))
 
 
-def print_compare_page(request: Request, sides: tuple[Plan, Plan], view: CompareView) -> None:
-    """Print the page of two plans of the same pods."""
+def page_of_comparison(request: Request, sides: tuple[Plan, Plan], view: CompareView) -> str:
+    """The page of two plans of the same pods."""
     first, second = (_why(request, side) for side in sides)
-    _print(compare_page(view, (first, second)))
+    return _whole(compare_page(view, (first, second)))
 
 
-def print_nodes_page(view: NodesView) -> None:
-    """Print the page of several nodes."""
-    _print(nodes_page(view))
+def page_of_nodes(view: NodesView) -> str:
+    """The page of several nodes."""
+    return _whole(nodes_page(view))
 
 
-def status_page(view: PlanView) -> str:
+def page_of_status(view: PlanView) -> str:
     """The page of a live node, as it is now."""
-    return whole_page(plan_page(view, at=time.time()))
+    return _whole(plan_page(view, at=time.time()))
 
 
-def _print(page: ScenePage) -> None:
+def _whole(page: ScenePage) -> str:
     with progress_line("writing the page"):
-        text = whole_page(page)
-    print_text(text)
+        return whole_page(page)
 
 
 def _why(request: Request, placed: Plan) -> Why:

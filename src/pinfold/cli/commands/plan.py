@@ -170,11 +170,10 @@ def plan(  # noqa: PLR0913, PLR0917 - click
         if output != "html":
             text = render_plan_svg(view) if output == "svg" else render_plan(view, style(color))
     if output == "html":
-        from pinfold.cli.pages import print_plan_page  # noqa: PLC0415 - 80 ms
+        from pinfold.cli.pages import page_of_plan  # noqa: PLC0415 - 80 ms
 
-        print_plan_page(request, placed, view)
-    else:
-        print_text(text)
+        text = page_of_plan(request, placed, view)
+    print_text(text)
 
 
 def _unknown_resources(request: Request) -> Iterator[str]:

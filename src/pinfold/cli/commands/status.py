@@ -146,8 +146,7 @@ def _drawn(view: PlanView, output: Output, on: Style, part: str = "") -> str:
     if output == "svg":
         return render_plan_svg(view)
     if output == "html":
-        from pinfold.cli.pages import status_page  # noqa: PLC0415 - 80 ms
+        from pinfold.cli.pages import page_of_status  # noqa: PLC0415 - 80 ms
 
-        return status_page(view)
-
+        return page_of_status(view)
     return render_plan(view, on, part)
