@@ -11,6 +11,7 @@ import pytest
 
 from pinfold.adapters.kubernetes.files import ManifestError
 from pinfold.adapters.kubernetes.manifests import read_manifests
+from pinfold.adapters.kubernetes.templates import unrendered_path
 from tests.roots import ROOT
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: feed}\nspec: {containers: [{name: c}]}\n"
@@ -73,6 +74,10 @@ def test_a_chart_is_to_be_rendered(tmp_path: Path) -> None:
     for path in (chart, templates, chart / "Chart.yaml"):
         assert problem(path).endswith(f"helm template {chart} > all.yaml")
     assert len(read_manifests([str(templates / "file.yaml")]).pods) == 1
+
+
+def test_the_root_of_all_folders_is_no_chart() -> None:
+    assert unrendered_path(Path("/")) == ""
 
 
 @pytest.mark.parametrize("name", ["kustomization.yaml", "kustomization.yml", "Kustomization"])

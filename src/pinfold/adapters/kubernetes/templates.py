@@ -24,9 +24,9 @@ TEMPLATE: Final = (
 def unrendered_path(path: Path) -> str:
     """What a path is that is no manifest yet, and what makes manifests of it; "" for others."""
     if path.is_dir():
-        chart = path if (path / CHART).exists() else path.parent
-        if chart == path or (path.name == "templates" and (chart / CHART).exists()):
-            return _chart(str(chart))
+        for chart in (path, *((path.parent,) if path.name == "templates" else ())):
+            if (chart / CHART).exists():
+                return _chart(str(chart))
         overlay = next((name for name in _OVERLAYS if (path / name).exists()), None)
         return "" if overlay is None else _overlay(str(path))
     if path.name == CHART:
