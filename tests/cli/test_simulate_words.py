@@ -35,6 +35,19 @@ def test_what_cannot_be_is_said_first(words: tuple[str, ...], said: str, tmp_pat
     assert done.stdout == ""
 
 
+def test_the_file_is_an_argument_or_that_of_f(tmp_path: Path) -> None:
+    file = str(experiment_file(tmp_path, after="1h"))
+    done = CliRunner().invoke(main, ["simulate", "-f", file, "--workers=1"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout
+    both = CliRunner().invoke(main, ["simulate", file, "-f", file])
+    neither = CliRunner().invoke(main, ["simulate"])
+    assert (both.exit_code, neither.exit_code) == (2, 2)
+    told = f"Error: one FILE is simulated at a time: {file}, {file}\n"
+    assert both.stderr.endswith(told)
+    assert neither.stderr.endswith("Error: Missing argument 'FILE'.\n")
+
+
 def test_a_folder_that_is_of_no_use_is_said(tmp_path: Path) -> None:
     file = experiment_file(tmp_path, after="1h")
     done = CliRunner().invoke(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.node_lives import check_life_options, life_options, show_lives
 from pinfold.cli.options.execution import Execution, execution_options
+from pinfold.cli.options.pods import filename_option
 from pinfold.cli.output import color_option, input_errors, needs_extra, print_text
 from pinfold.cli.terminal import style
 from pinfold.config.values import ConfigError
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", required=False)
+@filename_option("FILE, as the argument is one.")
 @click.option(
     "--traces",
     metavar="DIR",
@@ -56,7 +58,8 @@ if TYPE_CHECKING:
 @color_option
 def simulate(  # noqa: PLR0913 - the options, one each
     *,
-    file: str,
+    file: str | None,
+    filenames: tuple[str, ...],
     traces: str | None,
     seeds: tuple[int, ...],
     report: str | None,
@@ -73,10 +76,15 @@ def simulate(  # noqa: PLR0913 - the options, one each
     FILE is of kind Experiment: nodes, kubelet configurations to compare, and the pods that arrive.
     Every decision is the one that plan shows. Ctrl-C ends it with the results that there are.
     """
+    files_given = (*filenames, *(() if file is None else (file,)))
+    if not files_given:
+        raise click.UsageError("Missing argument 'FILE'.")
+    if len(files_given) > 1:
+        raise click.UsageError(f"one FILE is simulated at a time: {', '.join(files_given)}")
     check_life_options(show_node, moments, configurations, report, output)
     files = None if show_node is not None else _report_files(report, svg)
     with input_errors(ConfigError):
-        loaded = load_experiment(file, traces=traces, seeds=tuple(dict.fromkeys(seeds)))
+        loaded = load_experiment(files_given[0], traces=traces, seeds=tuple(dict.fromkeys(seeds)))
     for note in loaded.notes:
         # Whoever has misspelt a field is told before a long simulation of something else.
         click.echo(f"note: {clean(note)}", err=True)
