@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
+from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.kubelet_config import ConfigSource, meant_node
@@ -29,6 +29,7 @@ from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.owner import PodOwner, PodsName
 from pinfold.core.pod.pod import Pod
+from pinfold.core.quota.claims import ClaimRules
 from pinfold.core.values.notes import said_once
 from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.nodes.devices import node_devices
@@ -87,17 +88,11 @@ def load_request(
         node = NamedNode(on_node.name, described)
         source = source.else_of(on_node.written)
     with input_errors(MachineError, ManifestError):
-        machine_notes: tuple[str, ...] = ()
         with progress_line("reading the machine"):
-            if on_node is None or described is not None:
-                machine = open_machine(described)
-            else:
-                machine, machine_notes = on_node.machine()
+            machine, machine_notes = opened_machine(described, on_node)
         devices, device_notes = load_devices(options.get("devices"), machine)
         claims = claim_rules(options)
-        with progress_line("reading the manifests"):
-            told_live = () if live is None else tuple(live.objects)
-            read = read_manifests(manifests, own=source.has_section, claims=claims, live=told_live)
+        read = read_objects(manifests, live, claims, own=source.has_section)
         every = read.pods if live is None else live.with_new_last(read.pods)
         planned, said = pods_of(node, every, (one.name for one in read.nodes))
         if node is None:
@@ -108,8 +103,7 @@ def load_request(
         if node is not None and read.compute_resources:
             view = kubelet_view(machine)
             devices = node_devices(name, devices or {}, read.compute_resources, view)
-        # What runs on the machine of who asks says nothing of a node of the cluster.
-        facts = facts_of(described) if on_node is None or described is not None else MachineFacts()
+        facts = facts_on(described, on_node)
         of_node = meant_node(read.nodes, name, is_asked=node is not None)
         told = told_by(of_node, facts.kubelet_version)
         config, notes = source.config(told)
@@ -120,9 +114,7 @@ def load_request(
                 devices=devices,
                 classes=DeviceClasses.on_node(read.classes, read.compute_resources, name),
                 kernel=Kernel() if config.own is None else facts.kernel,
-                quotas=PlannedQuotas.of(
-                    read.quotas, read.counted, read.claims, read.templates, claims.capacity
-                ),
+                quotas=planned_quotas(read, claims),
                 as_kubelet=as_kubelet,
             )
     notes = (*said, *notes, *device_notes, *read.notes, *_class_notes(planner, planned))
@@ -153,6 +145,42 @@ def asked_cluster(
 
     named = [(one.namespace or "", one.name) for one in pods if one.kind == "Pod"]
     return live_cluster(names, options, named)
+
+
+def read_objects(
+    manifests: Sequence[str], live: LiveCluster | None, claims: ClaimRules, *, own: bool
+) -> Manifests:
+    """The objects of manifests, and those of a cluster that is asked; ``own`` as its reader has it.
+
+    Raises:
+        ManifestError: they cannot be read.
+    """
+    with progress_line("reading the manifests"):
+        objects = () if live is None else tuple(live.objects)
+        return read_manifests(manifests, own=own, claims=claims, live=objects)
+
+
+def opened_machine(
+    described: str | None, on_node: OnNode | None
+) -> tuple[Machine, tuple[str, ...]]:
+    """The machine as an option describes it, else what is told of the node; and notes on that.
+
+    Raises:
+        MachineError: it is none.
+    """
+    if on_node is None or described is not None:
+        return open_machine(described), ()
+    return on_node.machine()
+
+
+def facts_on(described: str | None, on_node: OnNode | None) -> MachineFacts:
+    """What is known of that machine; the one of who asks says nothing of a node of the cluster."""
+    return facts_of(described) if on_node is None or described is not None else MachineFacts()
+
+
+def planned_quotas(read: Manifests, claims: ClaimRules) -> PlannedQuotas:
+    """The quotas among what was read, and what counts for them."""
+    return PlannedQuotas.of(read.quotas, read.counted, read.claims, read.templates, claims.capacity)
 
 
 def _left_out(nodes: Sequence[NodeObject], config: NodeConfig, node: NamedNode | None) -> str:

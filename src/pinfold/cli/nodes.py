@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests, read_manifests
-from pinfold.adapters.machines.source import open_machine
+from pinfold.adapters.kubernetes.manifests import ManifestError, Manifests
 from pinfold.admission.model import NodeError
 from pinfold.cli.forms import Output
 from pinfold.cli.kubelet_config import ConfigSource
 from pinfold.cli.named_node import NamedNode, named_nodes
-from pinfold.cli.node import asked_cluster, load_devices
+from pinfold.cli.node import (
+    asked_cluster,
+    facts_on,
+    load_devices,
+    opened_machine,
+    planned_quotas,
+    read_objects,
+)
 from pinfold.cli.options.claims import claim_rules
 from pinfold.cli.output import InputError, input_errors, print_text
 from pinfold.cli.progress_line import progress_line
@@ -28,12 +34,10 @@ from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.scheduling import HOSTNAME, UNSCHEDULABLE
 from pinfold.core.values.name_patterns import named
 from pinfold.core.values.notes import Note, said_once
-from pinfold.planning.machine_facts import MachineFacts, facts_of
 from pinfold.planning.nodes.devices import node_devices, node_resources
 from pinfold.planning.nodes.document import nodes_document
 from pinfold.planning.nodes.planned import Cluster, PlannedNode
 from pinfold.planning.planner import Plan, Planner
-from pinfold.planning.quotas import PlannedQuotas
 from pinfold.render.nodes import render_nodes
 from pinfold.render.terminal import Style
 from pinfold.views.nodes import nodes_view
@@ -90,18 +94,16 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
     """Read machines, configuration and manifests; exits with one clear line if they are bad."""
     source = ConfigSource.of(options)
     claims = claim_rules(options)
-    named = named_nodes(options)
-    live = asked_cluster(manifests, options, [one.name for one in named])
+    asked = named_nodes(options)
+    live = asked_cluster(manifests, options, [one.name for one in asked])
     sources = {} if live is None else {n: source.else_of(o.written) for n, o in live.nodes.items()}
     has_section = any(one.has_section for one in (source, *sources.values()))
     with (
         input_errors(MachineError, ManifestError),
         input_errors(NodeError, prefix=source.prefix),
     ):
-        with progress_line("reading the manifests"):
-            objects = () if live is None else tuple(live.objects)
-            read = read_manifests(manifests, own=has_section, claims=claims, live=objects)
-        every = named or ((NamedNode("*", None),) if live is not None else ())
+        read = read_objects(manifests, live, claims, own=has_section)
+        every = asked or ((NamedNode("*", None),) if live is not None else ())
         machines = _machines(every, read.nodes, options.get("machine"))
         making = _Making(source, sources, read, options.get("devices"), live)
         made = tuple(making.node(name, machine) for name, machine in machines.items())
@@ -110,9 +112,7 @@ def load_cluster(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Clus
         resources += node_resources(
             node.name, node.planner.devices, read.classes, read.compute_resources
         )
-    quotas = PlannedQuotas.of(
-        read.quotas, read.counted, read.claims, read.templates, claims.capacity
-    )
+    quotas = planned_quotas(read, claims)
     cluster = Cluster(made, read.classes, tuple(resources), quotas, read.scheduling)
     said = list(_notes(read, machines))
     pods = read.pods
@@ -179,7 +179,7 @@ class _Making:
         on_node = self._live.get(node.name)
         source = self._sources.get(node.name, self._source)
         alike = text if text is not None or on_node is None else on_node.told_of_machine
-        facts = MachineFacts() if alike is not text else facts_of(text)
+        facts = facts_on(text, on_node)
         told = told_by(node, facts.kubelet_version)
         version = (told.kubelet_version_from, told.kubelet_version, told.kubelet_version_remark)
         written = "" if on_node is None else msgspec.json.encode(source.written.fields)
@@ -189,11 +189,8 @@ class _Making:
             config, said = source.config(told)
             self.notes += said
             with progress_line("reading the machines"):
-                if on_node is None or text is not None:
-                    machine = open_machine(text)
-                else:
-                    machine, said = on_node.machine()
-                    self.notes += said
+                machine, said = opened_machine(text, on_node)
+            self.notes += said
             listed, notes = load_devices(self._devices, machine)
             self.notes += notes
             kernel = Kernel() if config.own is None else facts.kernel
