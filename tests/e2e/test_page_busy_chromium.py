@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.scenes.chromium import chromium, needs_chromium
 from tests.scenes.page_scenes import Node, mixed, small
-from tests.scenes.page_server import PageServer
+from tests.scenes.scripted_page import PageServer
 
 pytestmark = needs_chromium
 

@@ -25,7 +25,7 @@ from tests.scenes.page_scenes import (
     mixed,
     small,
 )
-from tests.scenes.page_server import PageServer
+from tests.scenes.scripted_page import PageServer
 
 pytestmark = needs_chromium
 

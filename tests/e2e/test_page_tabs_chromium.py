@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.scenes.chromium import SEEN, chromium, hide, needs_chromium, reveal
 from tests.scenes.page_scenes import small
-from tests.scenes.page_server import PageServer
+from tests.scenes.scripted_page import PageServer
 
 pytestmark = needs_chromium
 

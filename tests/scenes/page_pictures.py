@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from tests.roots import ROOT
 from tests.scenes.chromium import chromium
 from tests.scenes.page_scenes import HOST, Node, example, zones
-from tests.scenes.page_server import PageServer
+from tests.scenes.scripted_page import PageServer
 
 FOLDER: Final = ROOT / "docs" / "pictures"
 MOST: Final = 150_000

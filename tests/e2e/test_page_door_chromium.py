@@ -95,10 +95,10 @@ def test_without_the_token_there_is_a_form_for_it(browser: Browser, page: Served
         assert all("401" in one for one in seen.told), seen.told
 
 
-def test_a_page_of_another_port_gets_nothing(
+def test_a_script_of_another_port_reads_nothing(
     browser: Browser, page: ServedPage, tmp_path: Path
 ) -> None:
-    """Even of a browser that has the cookie, and on the same machine."""
+    """Even of a browser that has the cookie, and on the same machine; its server is sent that."""
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
     with begun("--socket", str(other / "a.sock"), "--listen", "127.0.0.1:0") as evil:
