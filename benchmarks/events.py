@@ -34,7 +34,7 @@ _SETTLE: Final = 2.0
 
 
 @contextmanager
-def _node(churn: int) -> Iterator[tuple[int, Path]]:
+def node(churn: int) -> Iterator[tuple[int, Path]]:
     """Such a node, on which so many pods a second come and go: its process, and its socket."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s"
@@ -46,13 +46,14 @@ def _node(churn: int) -> Iterator[tuple[int, Path]]:
             yield process.pid, path
 
 
-def _share(pid: int, path: Path, readers: int) -> tuple[float, float]:
-    """The share of a CPU that the agent uses with so many readers, and bytes a second of each."""
+def share(pid: int, connect: Callable[[], socket.socket], readers: int) -> tuple[float, float]:
+    """The share of a CPU that a process uses with so many readers, and bytes a second of each.
+
+    ``connect`` makes a reader, who has asked.
+    """
     with ExitStack() as stack, selectors.DefaultSelector() as ready:
         for _ in range(readers):
-            reader = stack.enter_context(socket.socket(socket.AF_UNIX))
-            reader.connect(str(path))
-            reader.sendall(b"GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
+            reader = stack.enter_context(connect())
             ready.register(reader, selectors.EVENT_READ, reader)
 
         def read(seconds: float) -> int:
@@ -71,10 +72,18 @@ def _share(pid: int, path: Path, readers: int) -> tuple[float, float]:
     return used / SECONDS, count / SECONDS / max(readers, 1)
 
 
+def _reader(path: Path) -> socket.socket:
+    reader = socket.socket(socket.AF_UNIX)
+    reader.connect(str(path))
+    reader.sendall(b"GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
+    return reader
+
+
 def _readers(churn: int) -> Result:
     """Nanoseconds of the agent's CPU time in a second for ten readers, beside those without any."""
-    with _node(churn) as (pid, path):
-        turns = [(_share(pid, path, 0), _share(pid, path, READERS)) for _ in range(TURNS)]
+    with node(churn) as (pid, path):
+        connect = partial(_reader, path)
+        turns = [(share(pid, connect, 0), share(pid, connect, READERS)) for _ in range(TURNS)]
     return detailed(
         [1e9 * max(read[0] - alone[0], 0.0) for alone, read in turns],
         percent_of_a_cpu_alone=100 * min(alone[0] for alone, _ in turns),
@@ -87,7 +96,7 @@ def _asked(*words: str) -> Result:
     """From the start of the command to its end."""
     program = Path(sysconfig.get_path("scripts")) / "pinfold"
     times, used = [], []
-    with _node(0) as (_, path):
+    with node(0) as (_, path):
         environment = {**os.environ, "PINFOLD_SOCKET": str(path)}
         for _ in range(ASKED + 1):
             began, before = time.perf_counter_ns(), os.times()
