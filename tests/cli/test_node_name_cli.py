@@ -135,6 +135,15 @@ def test_a_node_of_which_nobody_knows_is_refused() -> None:
     assert names(plan("--node", "n3", objects=pod("new"))) == ["new"]
 
 
+@pytest.mark.parametrize("command", ["plan", "explain", "rebalance --dry-run"])
+def test_this_machine_does_not_answer_for_a_node_that_somebody_has_in_mind(command: str) -> None:
+    result = run(*command.split(), "--policy", "static", "--node", "worker-1", objects=pod("new"))
+    assert result.exit_code == 2
+    assert "--node worker-1: the manifests say nothing of a node; " in result.stderr
+    assert "give its machine: --node worker-1=MACHINE" in result.stderr
+    assert ("--from-cluster" in result.stderr) == (not command.startswith("rebalance"))
+
+
 def test_the_node_object_of_that_name_tells_the_kubelet() -> None:
     def node(name: str, version: str) -> dict[str, Any]:
         info = {"nodeInfo": {"kubeletVersion": version}}

@@ -63,13 +63,14 @@ def one_node(options: Mapping[str, Any]) -> NamedNode | None:
 
 
 def pods_of(
-    node: NamedNode | None, pods: Sequence[Pod], objects: Iterable[str]
+    node: NamedNode | None, pods: Sequence[Pod], objects: Iterable[str], *, machine: str = ""
 ) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
     """The pods to plan on a node, and what there is to say of their nodes.
 
     Without a node these are all of them.  With one, they are those that are bound to it
     (``spec.nodeName``), and those that are bound to none.  ``objects`` are the names of the Nodes
-    among the manifests; exits with one line where nothing is called as the node is.
+    among the manifests; exits with one line where nothing is called as the node is.  ``machine``
+    says how to tell what machine the node is, where no option has: this one would answer for it.
     """
     bound = Counter(pod.node_name for pod in pods if pod.node_name)
     free = sum(not pod.node_name for pod in pods)
@@ -81,6 +82,8 @@ def pods_of(
             f"--node {node.name}: no pod is on it (spec.nodeName), and no Node is called so; there "
             f"are {_first([*sorted(known)])}"
         )
+    if not known and machine:
+        raise InputError(f"--node {node.name}: the manifests say nothing of a node; {machine}")
     taken = tuple(pod for pod in pods if pod.node_name in ("", node.name))
     return taken, tuple(_said(node.name, bound, free))
 

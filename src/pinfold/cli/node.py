@@ -94,7 +94,10 @@ def load_request(
         claims = claim_rules(options)
         read = read_objects(manifests, live, claims, own=source.has_section)
         every = read.pods if live is None else live.with_new_last(read.pods)
-        planned, said = pods_of(node, every, (one.name for one in read.nodes))
+        machine_of_node = "" if described is not None else _machine_of(node, options)
+        planned, said = pods_of(
+            node, every, (one.name for one in read.nodes), machine=machine_of_node
+        )
         if node is None:
             # Whoever has forgotten --node is told before a long plan is.
             for note in said:
@@ -181,6 +184,16 @@ def facts_on(described: str | None, on_node: OnNode | None) -> MachineFacts:
 def planned_quotas(read: Manifests, claims: ClaimRules) -> PlannedQuotas:
     """The quotas among what was read, and what counts for them."""
     return PlannedQuotas.of(read.quotas, read.counted, read.claims, read.templates, claims.capacity)
+
+
+def _machine_of(node: NamedNode | None, options: Mapping[str, Any]) -> str:
+    """How to say what machine a node is."""
+    if node is None:
+        return ""
+    given = f"give its machine: --node {node.name}=MACHINE"
+    return (
+        f"{given}, or --from-cluster for one of your cluster" * ("from_cluster" in options) or given
+    )
 
 
 def _left_out(nodes: Sequence[NodeObject], config: NodeConfig, node: NamedNode | None) -> str:
