@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from pinfold.adapters.kubernetes.live_reads import READS
@@ -303,3 +304,18 @@ def test_why_a_pod_of_the_cluster_is_rejected(run: Any, cluster: LiveCluster) ->
     there = run("explain", "pod/waits", "--from-cluster", "--node", "n1")
     assert there.exit_code == 0, there.output
     assert "waits" in there.output
+
+
+def test_a_credential_plugin_that_fails_is_no_wrong_command_line(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    file = tmp_path / "kubeconfig"
+    document = yaml.safe_load(file.read_text())
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    for command, status in (("false", 1), ("there-is-no-such-program", 2)):
+        for user in document["users"]:
+            user["user"] = {"exec": {**plugin, "command": command}}
+        file.write_text(json.dumps(document))
+        result = run("plan", "--node", "n1", *STATIC)
+        assert (result.exit_code, result.stdout) == (status, "")
+        assert command in result.stderr

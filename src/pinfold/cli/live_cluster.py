@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.connection import Asked
+from pinfold.adapters.kubernetes.exec_plugin import PluginError
 from pinfold.adapters.kubernetes.kubeconfig import users_access
 from pinfold.adapters.kubernetes.live_nodes import LiveNode, ReadNodes, Wanted, read_nodes
 from pinfold.adapters.kubernetes.resource_topology import NOT_TOLD, topology_machine
@@ -253,9 +254,13 @@ def live_cluster(
         options: those of :func:`pinfold.cli.options.cluster.cluster_options`.
         pods: namespace and name of pods that are wanted, wherever they are.
     """
-    with input_errors(PortError):
+    try:
         # A plugin may ask for a password: no line of ours runs over that.
         access = users_access(options.get("kubeconfig"), options.get("context") or "")
+    except PluginError as error:
+        raise Refused(str(error)) from None
+    except PortError as error:
+        raise InputError(str(error)) from None
     wanted = Wanted(
         tuple(names),
         tuple((namespace or access.namespace or "default", name) for namespace, name in pods),

@@ -30,6 +30,10 @@ _INFO: Final = "KUBERNETES_EXEC_INFO"
 _MOST: Final = 1 << 20
 
 
+class PluginError(KubernetesError):
+    """A credential plugin was started, and gives no credential."""
+
+
 class Credential(Struct, frozen=True):
     """What a plugin has printed: a token, or certificate and key in PEM; "" for what it has not."""
 
@@ -83,8 +87,9 @@ def credential_of(
         cluster: what the plugin is told of the cluster where it wants to know.
 
     Raises:
-        KubernetesError: it cannot be started, fails, or prints no credential; nothing that it has
-            printed is in the message.
+        PluginError: it fails, or prints no credential; nothing that it has printed is in the
+            message.
+        KubernetesError: what is written is no plugin, or it cannot be started.
     """
     where = f"{kubeconfig}: user.exec"
     try:
@@ -142,12 +147,12 @@ def _run(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise KubernetesError(f"{what}: has printed nothing within {TIMEOUT:g} s") from None
+        raise PluginError(f"{what}: has printed nothing within {TIMEOUT:g} s") from None
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         raise KubernetesError(f"{what}: cannot be started: {reason}") from None
     if done.returncode:
-        raise KubernetesError(f"{what}: ended with status {done.returncode}", "run it by hand")
+        raise PluginError(f"{what}: ended with status {done.returncode}", "run it by hand")
     return done.stdout
 
 
@@ -157,15 +162,15 @@ def _taken(printed: bytes, plugin: _Exec, what: str) -> Credential:
             raise msgspec.ValidationError(f"more than {_MOST >> 20} MiB")
         told = msgspec.json.decode(printed, type=_Printed)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise KubernetesError(f"{what}: printed no {_KIND}: {error}") from None
+        raise PluginError(f"{what}: printed no {_KIND}: {error}") from None
     if (told.api_version, told.kind) != (plugin.api_version, _KIND):
-        raise KubernetesError(
+        raise PluginError(
             f"{what}: printed a {told.kind} of {told.api_version}, and not one of "
             f"{plugin.api_version}"
         )
     status = told.status or _Status()
     if not status.token and not (status.client_certificate_data and status.client_key_data):
-        raise KubernetesError(f"{what}: printed neither a token nor a certificate with its key")
+        raise PluginError(f"{what}: printed neither a token nor a certificate with its key")
     if status.token and not (status.token.isascii() and status.token.isprintable()):
-        raise KubernetesError(f"{what}: printed a token that cannot be sent")
+        raise PluginError(f"{what}: printed a token that cannot be sent")
     return Credential(status.token, status.client_certificate_data, status.client_key_data)
