@@ -199,7 +199,8 @@ def _help(view: ExplainView) -> str:
     """What would help, in a few words."""
     if view.remedies:
         first, *others = view.remedies
-        return f"would help: {first}" + (f"; or {len(others)} more" if others else "")
+        more = f" ({len(others)} more suggestion{'s' * (len(others) > 1)})"
+        return f"would help: {first}" + (more if others else "")
     if view.moves is not None:
         return "would help: moves of others"
     return "no change that was tried would admit it"

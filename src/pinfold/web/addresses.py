@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from typing import Final
@@ -36,7 +37,9 @@ def listen(address: str) -> socket.socket:
             (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=dual
         )
     except OSError as error:
-        raise PortError(f"{address}: {error.strerror or error}", "give another address") from None
+        # Its own text has the address once more, as Python writes it.
+        problem = os.strerror(error.errno) if error.errno else str(error)
+        raise PortError(f"{address}: {problem}", "give another address") from None
     # Those that it accepts have it, too. asyncio sets it on sockets of its own only, and an answer
     # in two parts would wait for the peer's delayed acknowledgement, 40 ms.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

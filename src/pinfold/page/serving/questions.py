@@ -30,7 +30,7 @@ LARGEST: Final = 64 << 20
 
 CONNECTED: Final = 5.0
 
-SILENCE: Final = 45.0
+SILENCE: Final = 15.0
 """Seconds after which an agent that says nothing on its stream is away: three of its comments."""
 
 _NOT_FOUND: Final = 404

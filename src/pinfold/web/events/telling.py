@@ -53,7 +53,7 @@ class Pace(Struct, frozen=True):
     everything: float = 5.0
     slowest: float = 0.3
     for_others: float = 60.0
-    alive: float = 15.0
+    alive: float = 5.0
     back: float = 1.0
     readers: int = 64
 
