@@ -12,6 +12,12 @@ from msgspec import Struct
 
 MEDIA_TYPE: Final = "text/event-stream"
 
+ALIVE: Final = 5.0
+"""Seconds without an event, after which an agent sends a comment."""
+
+SILENCE: Final = 3 * ALIVE
+"""Seconds after which an agent that says nothing on its stream does not answer any more."""
+
 LONGEST_LINE: Final = 64 << 20
 """Bytes of a line, and of all the data of a message, that a reader keeps at most."""
 

@@ -15,6 +15,7 @@ from pinfold.cli.output import color_option, each_pod_option, print_text
 from pinfold.cli.terminal import style
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
+from pinfold.formats.event_stream import SILENCE
 from pinfold.render.plan_view import PlanView
 from pinfold.render.svg import render_plan_svg
 from pinfold.render.terminal import Style
@@ -70,7 +71,7 @@ def status(  # noqa: PLR0913 - the options, one each
     if watch:
         if output in {"svg", "html"}:
             raise click.UsageError(f"--watch follows in text or documents, and -o {output} is one")
-        _watch(client, output, namespace, each_pod=each_pod, color=color)
+        _watch(Client(socket, SILENCE), output, namespace, each_pod=each_pod, color=color)
         return
     _print(client, output, namespace, each_pod=each_pod, color=color)
 

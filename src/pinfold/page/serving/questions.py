@@ -17,7 +17,7 @@ from msgspec import Struct
 from pinfold.documents.api import Error, History
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.live.event import Event
-from pinfold.formats.event_stream import EventStream, StreamError
+from pinfold.formats.event_stream import SILENCE, EventStream, StreamError
 from pinfold.ports.errors import PortError
 
 _T = TypeVar("_T")
@@ -29,9 +29,6 @@ LARGEST: Final = 64 << 20
 """Bytes of an answer, unpacked; a history of all entries has a tenth of that."""
 
 CONNECTED: Final = 5.0
-
-SILENCE: Final = 15.0
-"""Seconds after which an agent that says nothing on its stream is away: three of its comments."""
 
 _NOT_FOUND: Final = 404
 _STATUS: Final = 400

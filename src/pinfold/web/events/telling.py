@@ -21,7 +21,7 @@ from starlette.responses import Response
 from pinfold.documents.live.event import Changed, Event, Whole
 from pinfold.documents.live.following import apply
 from pinfold.documents.observation import Observation
-from pinfold.formats.event_stream import Message, pause, remark, written
+from pinfold.formats.event_stream import ALIVE, Message, pause, remark, written
 from pinfold.node.view import View
 from pinfold.web.answers import Refusal, encoded
 from pinfold.web.backend import Backend
@@ -53,7 +53,7 @@ class Pace(Struct, frozen=True):
     everything: float = 5.0
     slowest: float = 0.3
     for_others: float = 60.0
-    alive: float = 5.0
+    alive: float = ALIVE
     back: float = 1.0
     readers: int = 64
 
