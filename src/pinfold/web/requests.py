@@ -105,7 +105,8 @@ def seconds(request: Request, name: str) -> float | None:
     if text is None:
         return None
     try:
-        value = float(text)
+        # Python takes more for a number than anybody means: 1_0, and the digits of other scripts.
+        value = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import time
@@ -251,6 +252,17 @@ def test_a_head_without_an_end_is_refused(page: ServedPage) -> None:
     assert raw(page, head).startswith(b"HTTP/1.1 400 ")
 
 
+def test_a_request_that_ends_in_two_ways_is_refused_and_the_connection_with_it(
+    page: ServedPage,
+) -> None:
+    head = f"Host: localhost:{page.port}\r\n"
+    body = f"0\r\n\r\nGET /healthz HTTP/1.1\r\n{head}\r\n"
+    lengths = f"Content-Length: {len(body)}\r\nTransfer-Encoding: chunked\r\n"
+    told = raw(page, f"POST / HTTP/1.1\r\n{head}{lengths}\r\n{body}".encode())
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert told.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_session_is_one_of_so_many(page: ServedPage) -> None:
     """Whoever has the token and comes again and again takes no more memory."""
     cookies = []
@@ -264,8 +276,22 @@ def test_a_session_is_one_of_so_many(page: ServedPage) -> None:
 
 def test_unknown_parameters_are_refused(page: ServedPage) -> None:
     assert page.ask("GET", "/v1/history?when=1").status == 400
-    assert page.ask("GET", "/v1/scene?at=x").status == 400
+    for at in ("x", "1_0", "%D9%A3", "nan", "-1", "inf"):
+        assert page.ask("GET", f"/v1/scene?at={at}").status == 400
     assert page.ask("GET", "/v1/history?limit=100000").status == 400
+
+
+def test_a_token_that_is_another_of_the_same_age_is_seen(node: Served, page: ServedPage) -> None:
+    file = Path(node.path).parent / "page-token"
+    content, found = file.read_text(), file.stat()
+    assert page.ask("GET", "/v1/history").status == 200
+    try:
+        file.write_text("n" * 43 + "\n")
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+        assert page.ask("GET", "/v1/history").status == 401
+    finally:
+        file.write_text(content)
+        page.enter(content.strip())
 
 
 def test_the_token_is_in_a_file_of_its_users(node: Served, page: ServedPage) -> None:

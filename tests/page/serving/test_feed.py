@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,20 @@ def test_so_many_pages_and_no_more(page: ServedPage) -> None:
             for one in streams:
                 one.close()
         eventually(lambda: page.ask("HEAD", "/v1/events").status, 200)
+
+
+def test_no_more_than_so_many_also_where_all_come_at_once(page: ServedPage) -> None:
+    streams = [page.connection() for _ in range(100)]
+    try:
+        for one in streams:
+            one.connect()
+        for one in streams:
+            one.request("GET", "/v1/events", headers={"Cookie": page.cookie})
+        answers = Counter(one.getresponse().status for one in streams)
+        assert answers == {200: 64, 503: 36}
+    finally:
+        for one in streams:
+            one.close()
 
 
 def test_those_who_say_nothing_keep_nobody_out(page: ServedPage) -> None:

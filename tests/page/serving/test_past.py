@@ -119,6 +119,17 @@ def test_a_document_has_the_fields_of_its_form_and_no_other(
     assert found.document == WHOLE.get(kind)
 
 
+def test_what_is_drawn_of_an_entry_changes_nothing_beside_it() -> None:
+    """Characters that turn the direction of a text, or are for terminals."""
+    entry = HistoryEntry(
+        number=1, at=1.0, kind="rejec\u202eted", pod_uid="u", pod="a/\x1b[31mb", document=None
+    )
+    told = shown(entry)
+    drawn = f"{told.kind}{told.pod}{told.words}"
+    assert drawn.isprintable()
+    assert "\u202e" not in drawn
+
+
 def test_the_past_is_drawn_as_it_was(tmp_path: Path) -> None:
     with served(tmp_path / "a.sock") as node, served_page(node.path) as page:
         assert page.get("/v1/scene")["owners"] == []

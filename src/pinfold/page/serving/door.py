@@ -52,6 +52,7 @@ LONGEST_PAUSE: Final = 10.0
 MOST_WAITING: Final = 20
 """Wrong tokens that wait; from then on they are refused at once, so that they keep nobody out."""
 
+_UNCLEAR: Final = 400
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.\-]+)(?::(?P<port>\d{1,5}))?")
 _MOST_FORM: Final = LONGEST * 3 + 64
 """Bytes: each of the token's may be written with a percent sign."""
@@ -95,6 +96,8 @@ class Door:
             answer = await self._answer(request)
         except Refusal as refusal:
             answer = refused(refusal)
+            if refusal.status == _UNCLEAR:
+                answer.headers["Connection"] = "close"
         await (self._app if answer is None else answer)(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response | None:
@@ -103,6 +106,7 @@ class Door:
         Raises:
             Refusal: it is not.
         """
+        _check_length(request)
         host = self._host(request)
         _check_origin(request)
         signs_in = request.method == "POST" and request.scope["path"] == "/"
@@ -212,6 +216,15 @@ class Door:
         )
         answer.headers["WWW-Authenticate"] = 'Bearer realm="pinfold"'
         return answer
+
+
+def _check_length(request: Request) -> None:
+    """Refuse a body that ends in two ways: a proxy before this may see another request in it.
+
+    RFC 9112, 6.3; the connection is closed.
+    """
+    if not {"content-length", "transfer-encoding"} - {*request.headers.keys()}:
+        raise Refusal(_UNCLEAR, "the request has both a length and chunks", "send one of both")
 
 
 def _check_origin(request: Request) -> None:

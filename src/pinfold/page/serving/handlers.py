@@ -79,17 +79,21 @@ class PageHandlers:
 
     async def events(self, request: Request) -> Response:
         """The node from now on."""
-        if self._streams >= MOST_STREAMS:
-            raise Refusal(503, f"{MOST_STREAMS} pages are open already", "close one of them")
         if request.method == "HEAD":
+            self._expect_room()
             return events_head(POLICY)
         messages, headers = self._messages(request), POLICY
         if wants_gzip(request):
             messages, headers = _compressed(messages), {**headers, **_GZIP}
         return EventsAnswer(messages, self._one_more(), headers)
 
+    def _expect_room(self) -> None:
+        if self._streams >= MOST_STREAMS:
+            raise Refusal(503, f"{MOST_STREAMS} pages are open already", "close one of them")
+
     @contextmanager
     def _one_more(self) -> Iterator[None]:
+        self._expect_room()
         self._streams += 1
         try:
             yield

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold.documents.api import History, HistoryEntry
 from pinfold.documents.explanation import Explanation
@@ -30,6 +31,7 @@ from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import Record
 from pinfold.page.serving.questions import HISTORY, AskedAgent
 from pinfold.render.history_text import history_words
+from pinfold.render.terminal import clean
 from pinfold.views.scene import SceneMaker
 from pinfold.web.operations import HISTORY_LIMIT
 
@@ -105,9 +107,13 @@ class Past:
 
 
 def shown(entry: HistoryEntry) -> HistoryEntry:
-    """An entry with nothing in its document that its form does not have, and the same in words."""
-    told = msgspec.structs.replace(entry, document=_shown(entry.kind, entry.document))
-    return msgspec.structs.replace(told, words=history_words(told))
+    """An entry with nothing in its document that its form does not have, and the same in words.
+
+    What is drawn of it has no characters that change how others are shown.
+    """
+    told = replace(entry, document=_shown(entry.kind, entry.document))
+    pod = None if entry.pod is None else clean(entry.pod)
+    return replace(told, kind=clean(entry.kind), pod=pod, words=clean(history_words(told)))
 
 
 def _shown(kind: str, document: object) -> Mapping[str, Any] | None:

@@ -69,7 +69,7 @@ class TokenFile:
             with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
                 found = os.fstat(file.fileno())
                 self._check(found)
-                seen = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+                seen = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
                 if self._read is None or self._read[0] != seen:
                     self._read = seen, self._understood(file.read(LONGEST + 2))
         except FileNotFoundError:

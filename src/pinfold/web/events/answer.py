@@ -32,7 +32,7 @@ class EventsAnswer(StreamingResponse):
 
     Args:
         messages: as bytes.
-        listening: entered while they are sent.
+        listening: entered while they are sent; a Refusal that it raises is answered instead.
         headers: beside those of every stream.
     """
 

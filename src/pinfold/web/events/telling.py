@@ -83,13 +83,9 @@ class Telling:
     # -------------------------------------------------------------------------------- readers
 
     def answer(self, request: Request) -> Response:
-        """Answer with the events from now on, or from those on that the reader has.
-
-        Raises:
-            Refusal: as many listen as may.
-        """
-        self._expect_room()
+        """Answer with the events from now on, or from those on that the reader has."""
         if request.method == "HEAD":
+            self._expect_room()
             return events_head()
         listening = self.listening(request.scope["state"]["stop"])
         return EventsAnswer(self.stream(known_id(request)), listening)
@@ -104,7 +100,12 @@ class Telling:
 
     @contextlib.contextmanager
     def listening(self, stop: asyncio.Event) -> Iterator[None]:
-        """One reader more, and events are made; ``stop`` is set when the server ends."""
+        """One reader more, and events are made; ``stop`` is set when the server ends.
+
+        Raises:
+            Refusal: as many listen as may.
+        """
+        self._expect_room()
         self.readers += 1
         try:
             if not self._work:
