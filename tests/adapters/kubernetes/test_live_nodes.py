@@ -270,6 +270,13 @@ def test_the_roles_of_the_page_are_the_requests() -> None:
         if name != "--configz"
     }
     assert given_ == asked
+    bindings = [one for one in roles if one["kind"].endswith("Binding")]
+    assert [(one["kind"], one["roleRef"]["kind"], one["metadata"]) for one in bindings] == [
+        (f"{role['kind']}Binding", role["kind"], role["metadata"])
+        for role in roles
+        if role["kind"] in {"Role", "ClusterRole"}
+    ]
+    assert all(one["roleRef"]["name"] == one["metadata"]["name"] for one in bindings)
     text = PAGE.read_text()
     assert "nodes/proxy" in text
     assert "as strong as `exec` in every container" in text
