@@ -203,5 +203,6 @@ def test_every_value_is_described(tmp_path: Path) -> None:
     assert values["image"].keys() == schema["properties"]["image"]["properties"].keys()
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == __version__
+    assert values["image"]["tag"] == ""
     packed = helm(tmp_path, "package", str(CHART), "--destination", str(tmp_path))
     assert "Successfully" in packed

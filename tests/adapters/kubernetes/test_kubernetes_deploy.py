@@ -12,6 +12,7 @@ import click
 import pytest
 import yaml
 
+from pinfold import __version__
 from pinfold.adapters.kubernetes.client import (
     APPLY_PUBLISHED,
     OPERATIONS,
@@ -319,8 +320,18 @@ def test_selectors_and_names_agree() -> None:
 
 
 def test_a_node_that_has_the_image_needs_no_registry() -> None:
-    # Without a word it is Always where the tag is "latest".
     assert container()["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_the_image_is_that_of_this_version() -> None:
+    # A tag that stays, as "latest", would keep nodes at the image that they have.
+    for folder in (BASE, KUBERNETES / "quota" / "base", KUBERNETES / "serve-classes" / "base"):
+        (image,) = yaml.safe_load((folder / "kustomization.yaml").read_text())["images"]
+        assert image["newTag"] == __version__, folder
+    pages = [ROOT / "docs" / "how-to" / one for one in ("install.md", "kubernetes.md")]
+    told = "".join(one.read_text() for one in (*pages, CONTAINERFILE))
+    assert set(re.findall(r"registry\.example/pinfold:([\w.]+)", told)) == {__version__}
+    assert set(re.findall(r"--build-arg VERSION=(\S+)", told)) == {__version__}
 
 
 @needs_kubectl
