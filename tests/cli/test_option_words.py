@@ -116,10 +116,45 @@ def test_a_kubelets_own_flags_are_taken(command: str, setting: Setting) -> None:
         (("simulate", "--workers", "0", "f"), "0 is no whole number from 1 to 4096."),
         (("history", "--limit", "0"), "0 is no whole number from 1 to 1000."),
         (("logs", "a", "--tail", "-1"), "-1 is no whole number from 0."),
+        (("exec", "a", "--", "sh"), "No such command 'exec'. pinfold run COMMAND runs"),
+        (("ps",), "No such command 'ps'. pinfold status -o wide lists the pods of an agent."),
+        (("history", "-f"), "No such option '-f'. pinfold status --watch follows an agent."),
+        (("plan", "--dry-run", "x"), "No such option '--dry-run'. A plan changes nothing anyway."),
+        (("apply", "--dry-run", "x"), "'--dry-run'. pinfold plan FILE says what would become"),
+        (("apply", "--wait", "x"), "'--wait'. apply returns when the pods are admitted;"),
+        (("status", "pod/x"), "argument (pod/x). pinfold explain pod/NAME tells of one pod;"),
+        (("plan", "-f", "https://x/a.yaml"), "-f: https://x/a.yaml: addresses are not read;"),
+        (("apply", "http://x/a.yaml"), "Error: http://x/a.yaml: addresses are not read;"),
+        (("explain", "HTTPS://x/a.yaml"), "Error: HTTPS://x/a.yaml: addresses are not read;"),
+        (("plan", "--machine", "https://x/m", "-"), "--machine: https://x/m: addresses are not"),
     ],
 )
 def test_what_is_not_known_has_a_hint(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
-    assert words[0] in {*COMMANDS, "plann", "help", "version", "get", "-n"}
+    unknown = {"plann", "help", "version", "get", "exec", "ps", "-n"}
+    assert words[0] in {*COMMANDS, *unknown}
+
+
+def test_the_socket_is_told_with_its_variable() -> None:
+    helped = " ".join(CliRunner().invoke(main, ["status", "--help"]).output.split())
+    assert "Without it: PINFOLD_SOCKET, else /run/pinfold/pinfold.sock." in helped
+    assert "(/run" not in helped
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("status",), "; ask the agent of a node of the cluster with --node NAME; on the node"),
+        (("explain", "pod/x"), "; read a pod of the cluster with --from-cluster; on the node"),
+        (("delete", "pod/x"), "; call it on the node itself, or there start one with: pinfold"),
+    ],
+)
+def test_on_a_laptop_the_cluster_comes_first(words: tuple[str, ...], said: str) -> None:
+    line = [*words, "--socket", "/nowhere/s.sock"]
+    done = CliRunner().invoke(main, line, prog_name="kubectl pinfold")
+    assert done.exit_code == 2
+    assert f"no agent listens on /nowhere/s.sock{said}" in done.stderr
+    here = CliRunner().invoke(main, line)
+    assert "no agent listens on /nowhere/s.sock; start one with: pinfold agent" in here.stderr

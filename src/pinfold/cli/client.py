@@ -31,6 +31,8 @@ _NO_AGENT: Final = (
     "start one with: pinfold agent (or systemctl start pinfold); another socket is given with "
     f"--socket or {SOCKET_VARIABLE}"
 )
+_PLUGIN: Final = "kubectl"
+"""With what the program's name begins where kubectl has started it: on a laptop, as a rule."""
 
 
 _PAUSE: Final = 0.02
@@ -63,8 +65,7 @@ def socket_option(command: F) -> F:
         metavar="PATH",
         envvar=SOCKET_VARIABLE,
         default=default_socket,
-        show_default="/run/pinfold/pinfold.sock",
-        help="The agent's socket.",
+        help=f"The agent's socket. Without it: {SOCKET_VARIABLE}, else /run/pinfold/pinfold.sock.",
     )(command)
 
 
@@ -216,13 +217,26 @@ class Client:
 
     def _unreachable(self, error: Exception) -> click.ClickException:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-            return NoAgentError(f"no agent listens on {self._path}; {_NO_AGENT}")
+            return NoAgentError(f"no agent listens on {self._path}; {_elsewhere()}{_NO_AGENT}")
         if isinstance(error, PermissionError):
             return NoAgentError(f"{self._path}: only the agent's user and root may ask it")
         if isinstance(error, TimeoutError) and self._timeout is not None:
             message = f"{self._path}: the agent did not answer within {self._timeout:g} s"
             return RefusedError(0, message)
         return RefusedError(0, f"{self._path}: the agent did not answer: {error!r}")
+
+
+def _elsewhere() -> str:
+    """Where else a command that kubectl has started may ask; "" where there is no such way."""
+    context = click.get_current_context(silent=True)
+    if context is None or not (context.find_root().info_name or "").startswith(_PLUGIN):
+        return ""
+    options = {one.name for one in context.command.params}
+    if "agents_namespace" in options:
+        return "ask the agent of a node of the cluster with --node NAME; on the node itself, "
+    if "from_cluster" in options:
+        return "read a pod of the cluster with --from-cluster; on the node itself, "
+    return "call it on the node itself, or there "
 
 
 def _with_query(path: str, query: Mapping[str, object]) -> str:

@@ -11,6 +11,9 @@ _PLACES: Final = frozenset({"FILE", "FILE.html", "DIR", "PATH", "SRC"})
 """What the values of an option are called that is a file or a folder."""
 _NAME: Final = "NAME"
 _SHORT: Final = len("-o=")
+_FILES: Final = ("FILE", "MANIFEST")
+"""How the words are called that a command takes as files."""
+_ADDRESSES: Final = ("http://", "https://")
 
 
 def without_equals(above: click.Context, command: click.Command, args: Sequence[str]) -> list[str]:
@@ -66,7 +69,8 @@ def check_command_line(
         args: the words after that.
 
     Raises:
-        click.UsageError: an option that takes one value is there twice, or a file has no name.
+        click.UsageError: an option that takes one value is there twice, or a file has no name or
+            is an address.
     """
     # What else is wrong is told when the command is called.
     context = click.Context(
@@ -79,8 +83,11 @@ def check_command_line(
     values, rest, order = command.make_parser(context).parse_args(list(args))
     seen: set[str | None] = set()
     for one in order:
+        if isinstance(one, click.Argument) and (one.metavar or "").strip("[").startswith(_FILES):
+            _refuse_addresses("", values.get(one.name or ""))
         if isinstance(one, click.Option) and one.metavar in _PLACES:
             given = values.get(one.name or "")
+            _refuse_addresses(f"{one.opts[0]}: ", given)
             if "" in (given if isinstance(given, list) else [given]):
                 raise click.UsageError(f"{one.opts[0]}: an empty name is no file; leave it out")
         if (
@@ -98,3 +105,12 @@ def check_command_line(
         below = command.get_command(context, rest[0])
         if below is not None:
             check_command_line(context, below, rest[0], rest[1:])
+
+
+def _refuse_addresses(where: str, given: object) -> None:
+    for word in given if isinstance(given, list | tuple) else [given]:
+        if isinstance(word, str) and word.lower().startswith(_ADDRESSES):
+            raise click.UsageError(
+                f"{where}{word:.80}: addresses are not read; download the file first, such as with "
+                "curl -fsSLO ADDRESS"
+            )

@@ -36,13 +36,27 @@ _MEANT: Final = {
     "kubectl get pods -A -o json",
     "--manifest": "Manifests are given without an option.",
     "--format": "Did you mean --output?",
+    "plan --dry-run": "A plan changes nothing anyway.",
+    "apply --dry-run": "pinfold plan FILE says what would become of the pods.",
+    "apply --wait": "apply returns when the pods are admitted; pinfold status --watch follows them.",
+    "history -f": "pinfold status --watch follows an agent.",
+    "history --follow": "pinfold status --watch follows an agent.",
 }
-"""What people write, who know other programs, and what it is called here."""
+"""What people write, who know other programs, and what it is called here; also of one command."""
+
+_MEANT_WORDS: Final = {
+    "status": "pinfold explain pod/NAME tells of one pod; -n NAMESPACE lists those of a namespace.",
+}
+"""Likewise of words that a command takes none of."""
+_UNEXPECTED: Final = "Got unexpected extra argument"
 
 _MEANT_COMMANDS: Final = {
     "help": "pinfold --help lists the commands; pinfold COMMAND --help tells of one.",
     "version": "pinfold --version prints it.",
     "get": "pinfold status -o wide lists the pods of an agent.",
+    "exec": "pinfold run COMMAND runs a command on CPUs of its own; one in a container is run by "
+    "its runtime, such as crictl exec.",
+    "ps": "pinfold status -o wide lists the pods of an agent.",
     "top": "pinfold status --watch follows an agent.",
     "describe": "pinfold explain pod/NAME tells of a pod.",
     "create": "pinfold apply FILE runs pods.",
@@ -110,7 +124,8 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
-            meant = _MEANT.get(error.option_name)
+            called = "" if error.ctx is None else error.ctx.info_name
+            meant = _MEANT.get(f"{called} {error.option_name}") or _MEANT.get(error.option_name)
             if meant is None:
                 raise
             raise click.UsageError(f"{error.message} {meant}", error.ctx) from None
@@ -123,6 +138,11 @@ class Program(click.Group):
             if plain == error.message:
                 raise
             raise click.BadParameter(plain, error.ctx, error.param) from None
+        except click.UsageError as error:
+            called = "" if error.ctx is None else error.ctx.info_name or ""
+            if called not in _MEANT_WORDS or not error.message.startswith(_UNEXPECTED):
+                raise
+            raise click.UsageError(f"{error.message}. {_MEANT_WORDS[called]}", error.ctx) from None
         except KeyboardInterrupt:
             if sys.stderr.isatty():
                 # The terminal has shown ^C.
