@@ -71,4 +71,18 @@ TEXT
 "$pinfold" audit >"$place/audit" || true
 # To the end of the first finding's reason; what follows are commands to mend it.
 awk '/^  why/ { told = 1 } /^  fix/ || told && NF == 0 { exit } { print }' "$place/audit"
-printf '\nThat was all, and nothing of it stays. Go on with docs/how-to/run-an-agent.md.\n'
+if [ "$(nproc)" -gt 1 ]; then
+    seen='An agent gave one pod a CPU of its own and kept three busy neighbours off it.'
+else
+    seen='An agent ran three busy pods; with a second CPU one more has a CPU of its own.'
+fi
+cat <<TEXT
+
+== That was all ==
+You have seen a plan of the example node, and a live one on this machine:
+$seen
+The programs that the audit lists, if any, are others of this machine: pinfold
+shield moves them off as well.
+
+The demo has removed everything that it made. Go on with docs/tutorial.md.
+TEXT
