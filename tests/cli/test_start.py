@@ -19,6 +19,8 @@ def test_the_list_says_what_the_command_says_of_itself(name: str) -> None:
         command = main.get_command(context, name)
     assert command is not None
     assert command.get_short_help_str(limit=200) == COMMANDS[name]
+    # Uncut in a list of them, on a terminal of 80 columns.
+    assert len(COMMANDS[name]) <= 60
 
 
 KNOWN_TO_NO_CLIENT = ("admission", "agent", "audit", "node", "planning", "state")

@@ -77,7 +77,7 @@ def test_of_more_pods_than_a_browser_can_draw_those_with_cpus_are_listed_first()
 
 def test_it_says_of_whom_it_does_not_tell_why() -> None:
     (scene,) = plan_page(example(), {"default/web": ["because"]}).scenes
-    assert scene.notes[-1] == "why of 5 pods is not told here: pinfold explain tells it"
+    assert scene.notes[-1] == "the reasons of 5 pods are left out here: pinfold explain has them"
 
 
 def test_several_nodes_with_the_pods_that_are_on_none() -> None:

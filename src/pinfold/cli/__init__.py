@@ -9,41 +9,47 @@ import click
 from pinfold import __version__
 from pinfold.cli.start.program import Program
 
-COMMANDS: Final = {
-    "topology": "Show sockets, NUMA nodes, caches, cores, threads and memory of a machine.",
-    "plan": "Place the pods of MANIFEST... on a machine as its kubelet would.",
-    "simulate": "Simulate a fleet of nodes under each configuration of FILE, side by side.",
-    "explain": "Say why pods get the CPUs they get, or why they are rejected.",
-    "convert": "Write classes of devices as objects of Dynamic Resource Allocation, or back.",
-    "readiness": "Say whether new nodes have the devices of their classes yet, and how long to "
-    "wait.",
-    "state": "Look after the kubelet's state files.",
-    "audit": "Does the kernel agree? "
-    "Compares the record of exclusive CPUs with the running kernel.",
-    "profile": "Compare a machine with a profile of a node, or print a profile.",
-    "capture": "Capture what --machine needs of this machine, and nothing private.",
-    "agent": "Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent.",
-    "resize": "Give a running container more or fewer CPUs of its own, while it runs.",
-    "run": "Run COMMAND on CPUs that nobody else uses, and exit with its status.",
-    "apply": "Run the pods of FILE...",
-    "delete": "End pods, and wait until they are gone and their CPUs are free; or forget quotas.",
-    "logs": "Print what a container has written, also one that has ended.",
-    "status": "Show who owns which CPU, and how the pods are.",
-    "serve": "Show this machine's agent in browsers: who owns which CPU, why, and what has been.",
-    "history": "Print what the agent has decided, moved, lent and repaired; the newest last.",
-    "rebalance": "Move containers to better CPUs while they run: "
-    "fewer NUMA nodes, caches and cores.",
-    "shield": "Move everything else on this machine off some CPUs, until --off or the next reboot.",
-    "hugepages": "Show and change the kernel's pools of huge pages, per NUMA node.",
-    "quota": "Limit the exclusive CPUs of each namespace of a cluster.",
-    "classes": "Give the pods of a cluster devices by portable names.",
-    "completion": "Print the script that has a shell complete commands, options, values and pods.",
-    "man": "Show the manual page of COMMAND, such as plan or state check; "
-    "without one of the program.",
-    "schema": "Print the JSON Schema of the document NAME; without a name, which documents there "
-    "are.",
+GROUPS: Final = {
+    "Planner": {
+        "topology": "Show sockets, NUMA nodes, caches and cores of a machine.",
+        "plan": "Place pods on a machine as its kubelet would.",
+        "simulate": "Simulate a fleet of nodes under several configurations.",
+        "explain": "Say why pods get their CPUs, or why they are rejected.",
+        "convert": "Convert classes of devices to DRA objects, or back.",
+        "readiness": "Say whether new nodes have their devices yet.",
+        "state": "Check, repair and convert the kubelet's state files.",
+        "audit": "Compare who should own CPUs with the running kernel.",
+        "profile": "Compare a machine with a profile of a node.",
+        "capture": "Write what --machine needs of this machine to a file.",
+    },
+    "Agent": {
+        "agent": "Run pods on this machine, each on its CPUs.",
+        "run": "Run COMMAND on CPUs that nobody else uses.",
+        "apply": "Run the pods of manifests.",
+        "delete": "End pods, and wait until their CPUs are free.",
+        "status": "Show who owns which CPU, and how the pods are.",
+        "serve": "Show this machine's agent in a browser.",
+        "history": "Print what the agent has decided and done.",
+        "resize": "Give a running container more or fewer CPUs.",
+        "rebalance": "Move containers to better CPUs while they run.",
+        "logs": "Print what a container has written.",
+        "shield": "Move everything else off some CPUs.",
+        "hugepages": "Show and change the kernel's pools of huge pages.",
+    },
+    "Cluster": {
+        "quota": "Limit the exclusive CPUs of each namespace of a cluster.",
+        "classes": "Give the pods of a cluster devices by portable names.",
+    },
+    "This program": {
+        "completion": "Print the script that completes words in a shell.",
+        "man": "Show the manual page of a command.",
+        "schema": "Print the JSON Schema of a document.",
+    },
 }
-"""Each command (its module in ``commands`` has its name), and the first sentence of its help."""
+"""The commands as the help has them, in groups; each (its module in ``commands`` has its name) with
+the first sentence of its help, which fits into a line of a terminal."""
+
+COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 ROOMS: Final = {"completion": "about", "man": "about", "schema": "about"}
 """The folder of ``commands`` in which the module of a command is; those not here are in none."""
@@ -51,7 +57,7 @@ ROOMS: Final = {"completion": "about", "man": "about", "schema": "about"}
 
 @click.group(
     cls=Program,
-    table=COMMANDS,
+    groups=GROUPS,
     rooms=ROOMS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -59,5 +65,6 @@ ROOMS: Final = {"completion": "about", "man": "about", "schema": "about"}
 def main() -> None:
     """Pinfold keeps containers on their CPUs.
 
-    The kubelet's CPU, topology and node resource management as a planner and library.
+    It plans as the kubelet does (CPUs, topology, memory, devices), and runs pods as an agent.
+    pinfold COMMAND --help tells of one command.
     """

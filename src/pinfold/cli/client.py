@@ -119,6 +119,8 @@ class Client:
     def __init__(self, path: str, timeout: float | None = None) -> None:
         self._path = path
         self._timeout = timeout
+        # Who asks may be a thread later, which knows of no command.
+        self._elsewhere = _elsewhere()
 
     def get(self, path: str, **query: object) -> Any:  # noqa: ANN401 - any document
         """A document."""
@@ -217,7 +219,7 @@ class Client:
 
     def _unreachable(self, error: Exception) -> click.ClickException:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-            return NoAgentError(f"no agent listens on {self._path}; {_elsewhere()}{_NO_AGENT}")
+            return NoAgentError(f"no agent listens on {self._path}; {self._elsewhere}{_NO_AGENT}")
         if isinstance(error, PermissionError):
             return NoAgentError(f"{self._path}: only the agent's user and root may ask it")
         if isinstance(error, TimeoutError) and self._timeout is not None:

@@ -68,7 +68,9 @@ def _options(parameters: list[click.Parameter], names: tuple[str, ...]) -> Itera
                 may_be_bare=not is_flag and getattr(one, "_flag_needs_value", False),
             )
             if one.secondary_opts:
-                yield Option(words=tuple(one.secondary_opts), help="The contrary.")
+                yield Option(
+                    words=tuple(one.secondary_opts), help=f"The opposite of {one.opts[0]}."
+                )
 
 
 def _arguments(parameters: list[click.Parameter], names: tuple[str, ...]) -> Iterator[Argument]:

@@ -93,7 +93,7 @@ def each_pod_option(command: F) -> F:
     return click.option(
         "--each-pod",
         is_flag=True,
-        help="A row for each pod, also where many replicas are alike.",
+        help="One row for each pod, even where many replicas are alike.",
     )(command)
 
 
@@ -102,7 +102,8 @@ def color_option(command: F) -> F:
     return click.option(
         "--color/--no-color",
         default=None,
-        help="Colour the output; without it by terminal, NO_COLOR and FORCE_COLOR.",
+        help="Colours, or none. Without it: colours on a terminal; NO_COLOR and FORCE_COLOR decide "
+        "before that.",
     )(command)
 
 

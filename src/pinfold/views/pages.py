@@ -98,7 +98,10 @@ def _scene(view: PlanView, why: Why, at: float | None = None) -> Scene:
         notes = (f"{len(view.pods) - MOST_PODS:,} more pods are not listed here", *notes)
     untold = sum(pod.full_name not in why for pod in rows) if why else 0
     if untold:
-        notes = (*notes, f"why of {untold:,} pods is not told here: pinfold explain tells it")
+        notes = (
+            *notes,
+            f"the reasons of {untold:,} pods are left out here: pinfold explain has them",
+        )
     return scene_of(replace(view, pods=rows, notes=notes), at=at, why=why)
 
 

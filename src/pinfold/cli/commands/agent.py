@@ -32,12 +32,14 @@ from pinfold.ports.errors import PortError
     "Without it /etc/pinfold/config.yaml, or the static policy with one CPU reserved.",
 )
 @config_dir_option
-@click.option("--state-dir", metavar="DIR", help="Where the record is (/var/lib/pinfold).")
+@click.option(
+    "--state-dir", metavar="DIR", help="The folder of its record. Without it: /var/lib/pinfold."
+)
 @click.option(
     "--socket",
     metavar="PATH",
     envvar=SOCKET_VARIABLE,
-    help="The local API (/run/pinfold/pinfold.sock).",
+    help="The socket of the local API. Without it: /run/pinfold/pinfold.sock.",
 )
 @click.option("--cgroup-parent", metavar="CGROUP", help="Where the agent's cgroup tree is made.")
 @click.option(
@@ -45,11 +47,18 @@ from pinfold.ports.errors import PortError
     type=click.Choice(["refuse", "repair"]),
     help="What to do when the record does not fit this machine or configuration.",
 )
-@click.option("--reserved-cpus", metavar="LIST", help="reservedSystemCPUs.")
 @click.option(
-    "--policy", metavar="NAME", help="cpuManagerPolicy: none, static, dynamic or configurable."
+    "--reserved-cpus", metavar="LIST", help="CPUs that no pod may own (reservedSystemCPUs)."
 )
-@click.option("--manifests", metavar="DIR", type=click.Path(path_type=Path), help="staticPodPath.")
+@click.option(
+    "--policy", metavar="NAME", help="none, static, dynamic or configurable (cpuManagerPolicy)."
+)
+@click.option(
+    "--manifests",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="A folder of pods to run (staticPodPath).",
+)
 def agent(  # noqa: PLR0913 - the options, one each
     *,
     config: Path | None,
@@ -62,7 +71,10 @@ def agent(  # noqa: PLR0913 - the options, one each
     policy: str | None,
     manifests: Path | None,
 ) -> None:
-    """Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent."""
+    """Run pods on this machine, each on its CPUs.
+
+    It runs until SIGTERM. Pods go on when the agent ends, and the next agent takes them over.
+    """
     state_dir = _absolute(state_dir or _own_folder("XDG_STATE_HOME", "~/.local/state", config))
 
     def recorded(configured: str) -> str:

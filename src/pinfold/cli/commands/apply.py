@@ -25,13 +25,14 @@ from pinfold.documents.status import Container
 @socket_option
 @output_option("text", "json", "name")
 def apply(manifests: tuple[str, ...], namespace: str | None, socket: str, output: Output) -> None:
-    """Run the pods of FILE... (a file, a folder, or - for standard input).
+    """Run the pods of manifests.
 
-    ResourceQuotas among them are in force before any of the pods is decided about; of other objects
-    Namespaces may stand beside them, which need no making. Where the agent runs plain processes,
-    containers need a command. A pod that runs already as its manifest says is unchanged; where it
-    differs, it is told in what, and what to do. Where a pod is rejected, or not taken, the
-    others run.
+    FILE is a file, a folder of files, or - for standard input. It may contain Pods, ResourceQuotas
+    and Namespaces. Quotas are in force before the first pod is decided about; Namespaces need no
+    making. If the agent runs plain processes, containers need a command.
+
+    A pod that already runs as its manifest says stays unchanged. If it runs otherwise, a line says
+    what differs and what to do. If a pod is rejected or refused, the others run all the same.
     """
     with input_errors(ManifestError):
         found = list(objects_in(manifests, namespace))

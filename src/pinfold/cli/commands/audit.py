@@ -92,9 +92,9 @@ def audit(  # noqa: PLR0913 - the options
     output: Output,
     color: bool | None,
 ) -> None:
-    """Does the kernel agree?  Compares the record of exclusive CPUs with the running kernel.
+    """Compare who should own CPUs with the running kernel.
 
-    Looks at the owners' cgroups and at every other process, thread and interrupt. Changes
+    It looks at the owners' cgroups, and at every other process, thread and interrupt. It changes
     nothing, and needs no agent; each finding names the command that mends it.
     """
     given = tuple(_parse_owner(text) for text in owners)

@@ -48,13 +48,15 @@ from pinfold.core.values.cpuset import CPUSet
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def capture(output: Path, root: Path, kubelet_version: str | None, *, force: bool) -> None:
-    """Capture what --machine needs of this machine, and nothing private.
+    """Write what --machine needs of this machine to a file.
 
-    CPU, cache, NUMA and hugepage files, the place of storage, network, display and accelerator
-    functions with the names of their interfaces and disks, the processor's model, the kernel's
-    parameters about CPUs and hugepages, the settings that `pinfold profile check` compares, and the
-    kubelet's version.  No host name, hardware address, serial number, mount, other parameter, or
-    program but irqbalance.
+    It has the files about CPUs, caches, NUMA nodes and huge pages; where storage, network, display
+    and accelerator functions are, with the names of their interfaces and disks; the processor's
+    model; the kernel's parameters about CPUs and huge pages; the settings that
+    `pinfold profile check` compares; and the kubelet's version.
+
+    Nothing private is in it: no host name, hardware address, serial number or mount, no other
+    parameter, and no program but irqbalance.
     """
     try:
         suffix = capture_suffix(output)

@@ -46,12 +46,12 @@ _CLASSES: Final = "classes"
 def convert(
     *, files: tuple[str, ...], wanted: str, driver: str | None, strict: bool, output: Output
 ) -> None:
-    """Write classes of devices as objects of Dynamic Resource Allocation, or back.
+    """Convert classes of devices to DRA objects, or back.
 
-    FILE is a file, a folder of files, or - for standard input. ResourceClasses become
-    DeviceClasses, ComputeResources ResourceSlices, pods that ask for classes get claims, and
-    quotas count these; all else stays as it is. The result is one stream of manifests. What could
-    not be carried over is told on standard error.
+    DRA is Kubernetes' Dynamic Resource Allocation. FILE is a file, a folder of files, or - for
+    standard input. ResourceClasses become DeviceClasses, ComputeResources become ResourceSlices,
+    pods that ask for classes get claims, and quotas count these; everything else stays as it is.
+    The result is one stream of manifests. Standard error says what could not be converted.
     """
     with input_errors(ManifestError, InvalidError), progress_line("converting"):
         objects = tuple(_objects(files))

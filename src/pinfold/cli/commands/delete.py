@@ -63,9 +63,10 @@ def delete(  # noqa: PLR0913 - the options, one each
     socket: str,
     output: Output,
 ) -> None:
-    """End pods, and wait until they are gone and their CPUs are free; or forget quotas.
+    """End pods, and wait until their CPUs are free.
 
-    With --all --namespace all pods of that one.  All of them end at the same time.
+    quota/NAME makes the agent forget a quota. --all --namespace NAMESPACE ends all pods of that
+    namespace. All pods end at the same time.
     """
     if everything and (names or filenames):
         few = " ".join((*names, *(f"-f {file}" for file in filenames)))

@@ -64,16 +64,17 @@ def explain(  # noqa: PLR0913, PLR0917 - click
     hints: bool,
     **node: Any,  # noqa: ANN401 - the node options
 ) -> None:
-    """Say why pods get the CPUs they get, or why they are rejected.
+    """Say why pods get their CPUs, or why they are rejected.
 
-    With MANIFEST... alone: every pod that is rejected, in short. With names beside them, such as
-    pod/NAME, NAMESPACE/NAME or deployment/NAME: these, with those alike only once. With names
-    alone: why the agent decided about these pods as it did, also when they are gone, and how they
-    have ended since. With --from-cluster or --node NAME alone: pods of the cluster of your
-    kubeconfig, also of one that waits or was rejected.
+    With manifests only, it explains each pod that is rejected, in short. With manifests and names
+    (pod/NAME, NAMESPACE/NAME or deployment/NAME), it explains these pods; of pods that are alike
+    only one. The pods before them are placed first.
 
-    The pods before it are placed first. For a rejected pod the nearest changes that would admit
-    it are named; each of them has been tried.
+    With names only, it asks the agent why it decided as it did, and how the pods have ended; pods
+    that are gone are known as well. With --from-cluster, or --node NAME and no manifests, it
+    explains pods of the cluster of your kubeconfig, also pods that wait or were rejected.
+
+    For a rejected pod it names the nearest changes that would admit it; each has been tried.
     """
     check_whose(namespace, all_namespaces=all_namespaces)
     printed = Printed(color, hints)

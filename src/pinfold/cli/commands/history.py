@@ -9,7 +9,7 @@ import click
 from pinfold.cli.client import Client, socket_option
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.agents import agents_node_option
-from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_option
+from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_filter_option
 from pinfold.cli.output import print_text
 from pinfold.documents.api import History
 from pinfold.render.history_text import KINDS, render_history
@@ -47,7 +47,7 @@ def _known(
     metavar="N",
     help="Only the newest N.",
 )
-@namespace_option
+@namespace_filter_option
 @all_namespaces_option
 @agents_node_option
 @socket_option
@@ -62,11 +62,11 @@ def history(  # noqa: PLR0913 - the options, one each
     socket: str,
     output: Output,
 ) -> None:
-    """Print what the agent has decided, moved, lent and repaired; the newest last.
+    """Print what the agent has decided and done.
 
-    Of one pod, pod/NAME or NAMESPACE/NAME or its uid, of the pods of a namespace, or of the whole
-    node.  The kinds are in the reference of the API.  JSON has the documents of the entries, the
-    newest first.
+    It tells of one pod (pod/NAME, NAMESPACE/NAME or its uid), of the pods of a namespace, or of the
+    whole node. The newest entry comes last; in JSON, which has whole documents, it comes first. The
+    reference of the API lists the kinds of entries.
     """
     check_whose(namespace, all_namespaces=all_namespaces)
     name = None if pod is None else pod.removeprefix("pod/").removeprefix("pods/")

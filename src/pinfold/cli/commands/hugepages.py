@@ -49,7 +49,7 @@ def _node_option(command: Command) -> Command:
 
 @click.group()
 def hugepages() -> None:
-    """Show and change the kernel's pools of huge pages, per NUMA node."""
+    """Show and change the kernel's pools of huge pages."""
 
 
 @hugepages.command()

@@ -50,9 +50,10 @@ def logs(  # noqa: PLR0913 - the options, one each
     namespace: str | None,
     socket: str,
 ) -> None:
-    """Print what a container has written, also one that has ended.
+    """Print what a container has written.
 
-    Standard output and standard error as one, until the pod is deleted.
+    Standard output and standard error as one. They are kept until the pod is deleted, so also of a
+    container that has ended.
     """
     query: dict[str, Any] = {"container": container, "tailLines": tail, "sinceSeconds": since}
     flags = {"follow": follow, "previous": previous, "timestamps": timestamps}

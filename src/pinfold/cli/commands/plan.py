@@ -104,8 +104,8 @@ class Other(Struct, frozen=True):
 @click.option(
     "--compare-config-dir",
     metavar="DIR",
-    help="The drop-ins of the second configuration, as --config-dir; without --compare they are "
-    "over the first one's file.",
+    help="A folder of drop-ins of the second configuration, as --config-dir. Without --compare "
+    "they are laid over the file of the first one.",
 )
 @version_option(
     "--compare-kubelet-version",
@@ -128,11 +128,13 @@ def plan(  # noqa: PLR0913, PLR0917 - click
     each_pod: bool,
     **node: Any,  # noqa: ANN401 - the node options
 ) -> None:
-    """Place the pods of MANIFEST... on a machine as its kubelet would.
+    """Place pods on a machine as its kubelet would.
 
-    MANIFEST is a file, a folder of files, or - for standard input. Without any, --node NAME is a
-    node of the cluster of your kubeconfig, as --from-cluster says beside new pods: its pods, its
-    machine and its configuration are read there.
+    MANIFEST is a file, a folder of files, or - for standard input.
+
+    To plan a node of a running cluster, give --node NAME and no MANIFEST: its pods, its machine and
+    its configuration are read there, with your kubeconfig. To add new pods to those of the cluster,
+    give their MANIFEST and --from-cluster.
     """
     if not manifests and not is_from_cluster(manifests, node):
         raise click.UsageError("Missing argument 'MANIFEST...'.")

@@ -33,7 +33,7 @@ _CONFIGURATIONS: Final = (Path("/etc/pinfold/config.yaml"), Path("/var/lib/kubel
 
 @click.group()
 def profile() -> None:
-    """Compare a machine with a profile of a node, or print a profile."""
+    """Compare a machine with a profile of a node."""
 
 
 @profile.command(name="check")

@@ -65,12 +65,12 @@ def readiness(
     at: str | None,
     output: Output,
 ) -> None:
-    """Say whether new nodes have the devices of their classes yet, and how long to wait.
+    """Say whether new nodes have their devices yet.
 
-    FILE is a file, a folder of files, or - for standard input, with Nodes, ResourceClasses and
-    ComputeResources, as kubectl get -o yaml prints them. What a node should have is said by its
-    labels (capacityNodeLabelKeys of the class), what it has by its status and ComputeResources, and
-    how long that may take by provisionSeconds.
+    And if not, how long to wait. FILE is a file, a folder of files, or - for standard input, with
+    Nodes, ResourceClasses and ComputeResources, as kubectl get -o yaml prints them. The labels of a
+    node say which devices it should have (capacityNodeLabelKeys of the class), its status and
+    ComputeResources say which it has, and provisionSeconds says how long that may take.
     """
     with input_errors(PodError):
         now = moment(at, "--at")

@@ -43,12 +43,13 @@ def rebalance(  # noqa: PLR0913 - the options, one each
     dry_run: bool,
     **node: Any,  # noqa: ANN401 - the node options
 ) -> None:
-    """Move containers to better CPUs while they run: fewer NUMA nodes, caches and cores.
+    """Move containers to better CPUs while they run.
 
-    It asks the agent, whose policy has to be dynamic; with --dry-run it asks what would move.
+    Better CPUs are those on fewer NUMA nodes, caches and cores. It asks the agent, whose policy has
+    to be dynamic; with --dry-run it asks what would move.
 
-    With MANIFEST... and --dry-run it asks no agent: what would move once these pods are placed as
-    by pinfold plan.
+    With MANIFEST... and --dry-run it asks no agent: it places these pods as pinfold plan does, and
+    says what would move then.
     """
     if manifests:
         if not dry_run:

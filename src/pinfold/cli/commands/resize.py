@@ -55,11 +55,11 @@ def resize(  # noqa: PLR0913, PLR0917 - click
     *,
     no_wait: bool,
 ) -> None:
-    """Give a running container more or fewer CPUs of its own, while it runs.
+    """Give a running container more or fewer CPUs.
 
-    It keeps the CPUs that it was admitted with.  Where fewer are left to it, the application is
-    told first, and has its grace period.  NAMESPACE/NAME and pod/NAMESPACE/NAME/CONTAINER say the
-    namespace, too.
+    The container keeps the CPUs that it was admitted with. Before it loses CPUs, the application is
+    told, and has its grace period. NAMESPACE/NAME and pod/NAMESPACE/NAME/CONTAINER also give the
+    namespace.
     """
     pod, named = place
     if named is not None and container not in {None, named}:

@@ -50,10 +50,12 @@ FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
     metavar="DEVICE,...",
     help="CPUs at the NUMA node of these: interfaces, disks, PCI addresses.",
 )
-@click.option("--near-required", is_flag=True, help="Rather do not run than run elsewhere.")
+@click.option("--near-required", is_flag=True, help="If no CPUs there are free, do not run.")
 @click.option("--name", metavar="NAME", help="The pod's name; without it made of the command's.")
 @click.option("--env", "-e", metavar="NAME=VALUE", multiple=True, help="Set a variable.")
-@click.option("--workdir", "-w", metavar="DIR", help="Where it runs; without it here.")
+@click.option(
+    "--workdir", "-w", metavar="DIR", help="The folder to run it in. Without it: this one."
+)
 @click.option("--detach", "-d", is_flag=True, help="Leave it to the agent, and return at once.")
 @click.option(
     "--restart",
@@ -62,7 +64,7 @@ FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
     show_default=True,
     help="With --detach: whether it is started again when it ends.",
 )
-@click.option("--wait", is_flag=True, help="Where the CPUs are taken, wait until they are free.")
+@click.option("--wait", is_flag=True, help="If the CPUs are taken, wait until they are free.")
 @click.option(
     "--timeout",
     type=Seconds(min=0, min_open=True, max=1e9),
@@ -87,10 +89,10 @@ def run(  # noqa: PLR0913 - the options, one each
     socket: str,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND on CPUs that nobody else uses, and exit with its status.
+    """Run COMMAND on CPUs that nobody else uses.
 
-    Signals pass through.  Without an agent the command is pinned by its affinity only, and what is
-    weaker about that is said.
+    It exits with the status of COMMAND, and passes signals on to it. Without an agent COMMAND is
+    pinned by its affinity only; then a line says what is weaker about that.
     """
     if restart != "Never" and not detach:
         raise InputError("--restart needs --detach: a command in the foreground runs once")

@@ -58,10 +58,11 @@ def serve(
     host_names: tuple[str, ...],
     opens: bool,
 ) -> None:
-    """Show this machine's agent in browsers: who owns which CPU, why, and what has been.
+    """Show this machine's agent in a browser.
 
-    The page only reads, and needs a token, which is in the address that is printed on a terminal.
-    Until SIGTERM or Ctrl-C.
+    The page shows who owns which CPU and why, live, and what happened before. It changes nothing.
+    It needs a token, which is in the address that is printed on a terminal. SIGTERM or Ctrl-C ends
+    it.
     """
     is_local = _is_local(listen)
     for name in host_names:

@@ -54,10 +54,11 @@ def shield(  # noqa: PLR0913 - the options, one each
     record: Path | None,
     output: Output,
 ) -> None:
-    """Move everything else on this machine off some CPUs, until --off or the next reboot.
+    """Move everything else off some CPUs.
 
-    Processes, and those kernel threads that can be moved, keep to the other CPUs; what stays is
-    said. Without options: what is shielded, and who may run there. Needs root, and no agent.
+    All processes of this machine, and those kernel threads that can be moved, keep to the other
+    CPUs until --off or the next reboot. It lists what could not be moved. Without options it says
+    what is shielded, and who may run there. It needs root, and no agent.
     """
     if off and (cpus is not None or irqs or keep):
         raise click.UsageError("--off takes no --cpus, --irqs or --keep")

@@ -71,10 +71,11 @@ def simulate(  # noqa: PLR0913 - the options, one each
     output: Output,
     color: bool | None,
 ) -> None:
-    """Simulate a fleet of nodes under each configuration of FILE, side by side.
+    """Simulate a fleet of nodes under several configurations.
 
     FILE is of kind Experiment: nodes, kubelet configurations to compare, and the pods that arrive.
-    Every decision is the one that plan shows. Ctrl-C ends it with the results that there are.
+    The results stand side by side. Every decision is the one that plan shows. Ctrl-C ends it, and
+    prints the results that there are.
     """
     files_given = (*filenames, *(() if file is None else (file,)))
     if not files_given:

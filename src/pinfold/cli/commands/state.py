@@ -60,10 +60,10 @@ _OUTPUT = output_option("text", "json")
 
 @click.group(name="state")
 def state() -> None:
-    """Look after the kubelet's state files.
+    """Check, repair and convert the kubelet's state files.
 
-    Understands cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint, in
-    every layout; which one a file is, its content tells.
+    It reads cpu_manager_state, memory_manager_state and kubelet_internal_checkpoint, in every
+    layout, and recognizes a file by its content.
     """
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pinfold.cli.client import Client, socket_option
 from pinfold.cli.forms import Output, output_option
 from pinfold.cli.options.agents import agents_node_option
-from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_option
+from pinfold.cli.options.pods import all_namespaces_option, check_whose, namespace_filter_option
 from pinfold.cli.output import color_option, each_pod_option, print_text
 from pinfold.cli.terminal import style
 from pinfold.documents.node import Node
@@ -32,15 +32,15 @@ _SHOWN: Final = 5
     "--watch",
     "-w",
     is_flag=True,
-    help="Follow it: on the whole screen of a terminal until q, elsewhere a text for each "
-    "change, or with -o json an event in each line.",
+    help="Keep it up to date: on the whole screen of a terminal until q; elsewhere the text again "
+    "after each change, or with -o json one event in each line.",
 )
 @click.option(
     "--ready",
     is_flag=True,
-    help="Say no more than whether the agent is at work, in one line.",
+    help="Only say whether the agent is at work, in one line.",
 )
-@namespace_option
+@namespace_filter_option
 @all_namespaces_option
 @output_option("text", "json", "wide", "name", "svg", "html")
 @each_pod_option
@@ -58,7 +58,7 @@ def status(  # noqa: PLR0913 - the options, one each
 ) -> None:
     """Show who owns which CPU, and how the pods are.
 
-    With --namespace the pods of that one are listed; the map has all of them.
+    With --namespace only the pods of that namespace are listed; the map still shows all of them.
     """
     check_whose(namespace, all_namespaces=all_namespaces)
     client = Client(socket, timeout=30.0)

@@ -23,7 +23,7 @@ from pinfold.render.topology_text import render_topology
 @output_option("text", "json", "svg")
 @color_option
 def topology(machine: str | None, output: Output, color: bool | None) -> None:  # noqa: FBT001 - click
-    """Show sockets, NUMA nodes, caches, cores, threads and memory of a machine."""
+    """Show sockets, NUMA nodes, caches and cores of a machine."""
     view: KubeletView | UnseenMachineError
     with input_errors(MachineError), progress_line("reading the machine"):
         found = open_machine(machine)

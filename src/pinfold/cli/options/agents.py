@@ -41,7 +41,7 @@ def agents_node_option(command: F) -> F:
 
     for option in (
         click.option(
-            "--verbose", is_flag=True, help="With --node: say which commands are run for it."
+            "--verbose", is_flag=True, help="With --node: print the commands that are run for it."
         ),
         click.option(
             "--agents-namespace",
@@ -49,14 +49,16 @@ def agents_node_option(command: F) -> F:
             default=NAMESPACE,
             show_default=True,
             envvar="PINFOLD_AGENTS_NAMESPACE",
-            help="With --node: that of the agents' pods.",
+            help="With --node: the namespace of the agents' pods.",
         ),
-        click.option("--context", metavar="NAME", help="With --node: that of the kubeconfig."),
+        click.option(
+            "--context", metavar="NAME", help="With --node: the context of the kubeconfig."
+        ),
         click.option(
             "--node",
             metavar="NAME",
-            help="Ask the agent of this node of a cluster: runs the same in its pod, by kubectl "
-            "exec, which whoever may do is root on the node.",
+            help="Ask the agent of this node of a cluster: kubectl exec runs the same command in "
+            "its pod. Whoever has the right to do that is root on the node.",
         ),
     ):
         there_or_here = option(there_or_here)

@@ -28,24 +28,24 @@ def cluster_options(command: F) -> F:
     command = click.option(
         "--node-resource-topology",
         is_flag=True,
-        help="Take the NUMA nodes that a NodeResourceTopology tells for a machine that is not "
-        "known otherwise; threads, sockets and caches are not in it.",
+        help="Where nothing else says what machine a node is: take the NUMA nodes of its "
+        "NodeResourceTopology. It has no threads, sockets and caches.",
     )(command)
     command = click.option(
-        "--context", metavar="NAME", help="The context of the kubeconfig; reads the cluster."
+        "--context", metavar="NAME", help="Read the cluster of this context of the kubeconfig."
     )(command)
     command = click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="How to reach the API server; reads the cluster. Without it: KUBECONFIG, "
-        "~/.kube/config, or as a pod of the cluster.",
+        help="Read the cluster of this kubeconfig. Without it: KUBECONFIG, ~/.kube/config, or in "
+        "a pod its service account.",
     )(command)
     return click.option(
         "--from-cluster",
         is_flag=True,
-        help="Read the nodes and what runs on them from the cluster, with your kubeconfig; "
-        "nothing is written. MANIFEST... are new pods beside these.",
+        help="Read the nodes and their pods from the cluster, with your kubeconfig; nothing is "
+        "written there. MANIFEST... are new pods that come after these.",
     )(command)
 
 

@@ -16,8 +16,8 @@ resize_option = click.option(
     "resizes",
     metavar="pod/NAME[/CONTAINER]=N",
     multiple=True,
-    help="Resize a container to N exclusive CPUs once all pods are placed; in the order given, and "
-    "all else is shown as it is afterwards.",
+    help="Once all pods are placed, resize a container to N exclusive CPUs; several in the order "
+    "given. The answer shows the node afterwards.",
 )
 
 
@@ -49,8 +49,8 @@ kubelet_version_option = version_option(
 config_dir_option = click.option(
     "--config-dir",
     metavar="DIR",
-    help="A folder of drop-ins over the configuration, as the kubelet's --config-dir: its *.conf "
-    "files, by name.",
+    help="A folder of drop-ins that are laid over the configuration, as the kubelet's "
+    "--config-dir: its *.conf files, in the order of their names.",
 )
 
 
@@ -59,9 +59,9 @@ node_option = click.option(
     "node",
     metavar="NAME[=MACHINE]",
     multiple=True,
-    help="The node: of pods with a spec.nodeName only its own are planned, on MACHINE or on "
-    "--machine. In plan also several nodes, or a pattern of Nodes among the manifests such as "
-    "'gpu-*': a scheduler places the pods on them then.",
+    help="The node. Pods with another spec.nodeName are left out; the rest are planned on MACHINE "
+    "or on --machine. plan also takes several nodes, or a pattern such as 'gpu-*' of Nodes among "
+    "the manifests: then a scheduler places the pods on them.",
 )
 
 

@@ -38,7 +38,7 @@ def manifest_arguments(
 
         shown = metavar if required else f"[{metavar}]"
         taking = filename_option(
-            "A manifest, as an argument is one: a file, a folder, or - for standard input."
+            "A manifest, the same as an argument: a file, a folder, or - for standard input."
         )(with_files)
         return cast("F", click.argument("manifests", nargs=-1, metavar=shown)(taking))
 
@@ -89,12 +89,20 @@ namespace_option = click.option(
     "-n",
     "--namespace",
     metavar="NAMESPACE",
-    help="That of pods whose names say none.",
+    help="The namespace, where a name or a manifest does not give one.",
 )
+
+namespace_filter_option = click.option(
+    "-n",
+    "--namespace",
+    metavar="NAMESPACE",
+    help="Only the pods of this namespace.",
+)
+"""Of commands that tell of all pods otherwise."""
 
 all_namespaces_option = click.option(
     "-A",
     "--all-namespaces",
     is_flag=True,
-    help="Of every namespace, as without --namespace.",
+    help="All namespaces; the same as without --namespace.",
 )

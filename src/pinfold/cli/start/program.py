@@ -38,7 +38,8 @@ _MEANT: Final = {
     "--format": "Did you mean --output?",
     "plan --dry-run": "A plan changes nothing anyway.",
     "apply --dry-run": "pinfold plan FILE says what would become of the pods.",
-    "apply --wait": "apply returns when the pods are admitted; pinfold status --watch follows them.",
+    "apply --wait": "apply returns when the pods are admitted; pinfold status --watch follows "
+    "them.",
     "history -f": "pinfold status --watch follows an agent.",
     "history --follow": "pinfold status --watch follows an agent.",
 }
@@ -65,30 +66,24 @@ _MEANT_COMMANDS: Final = {
 """Likewise of commands."""
 
 
-class _Listed(click.Group):
-    """Commands of which no more is known than what a list shows, in the order of the table."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self.commands)
-
-
 class Program(click.Group):
     """Imports a command's module when it is called; lists them without any.
 
-    ``table``: each command with the first sentence of its help.  ``rooms``: the folder of
-    ``cli.commands`` in which its module is, which has its name; without one it is there itself.
+    ``groups``: the commands in groups, each with the first sentence of its help.  ``rooms``: the
+    folder of ``cli.commands`` in which its module is, which has its name; without one it is there itself.
     """
 
     def __init__(
         self,
         *args: Any,  # noqa: ANN401 - click's
-        table: Mapping[str, str],
+        groups: Mapping[str, Mapping[str, str]],
         rooms: Mapping[str, str],
         **more: Any,  # noqa: ANN401 - click's
     ) -> None:
         super().__init__(*args, **more)
         self.params.append(explain_exit_option(""))
-        self._table = table
+        self._groups = groups
+        self._table = {name: text for group in groups.values() for name, text in group.items()}
         self._rooms = rooms
         self._has_signals = False
 
@@ -194,15 +189,16 @@ class Program(click.Group):
             end_with_cleanup()
         return name, command, rest
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them with what the table says."""
-        self._listed().format_commands(ctx, formatter)
-
-    def _listed(self) -> _Listed:
-        return _Listed(
-            commands=[click.Command(name, help=text) for name, text in self._table.items()],
-            params=self.params,
-        )
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """List them in their groups, with what the table says."""
+        longest = max(map(len, self._table))
+        for title, group in self._groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(one.ljust(longest), text) for one, text in group.items()])
 
 
 def _plainly(error: click.BadParameter) -> str:

@@ -51,7 +51,7 @@ def explain_exit_option(command: str) -> click.Option:
         expose_value=False,
         callback=tell,
         metavar="[STATUS]",
-        help="Say what an exit status means and what to do, or each of them, and exit.",
+        help="Explain this exit status (or all of them), say what to do, and exit.",
     )
 
 

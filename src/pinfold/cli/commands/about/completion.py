@@ -15,13 +15,15 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
 def completion(shell: str) -> None:
-    """Print the script that has a shell complete commands, options, values and pods.
+    """Print the script that completes words in a shell.
+
+    They are commands, options, values, and the pods of an agent.
 
     In ~/.bashrc: source <(pinfold completion bash)
 
     In ~/.zshrc, after compinit: source <(pinfold completion zsh)
 
-    Of fish: pinfold completion fish >~/.config/fish/completions/pinfold.fish
+    In fish, once: pinfold completion fish >~/.config/fish/completions/pinfold.fish
     """
     click.echo(script(shell), nl=False)
 

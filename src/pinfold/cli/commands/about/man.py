@@ -15,9 +15,10 @@ from pinfold.cli.output import InputError
 @click.command()
 @click.argument("names", nargs=-1, metavar="[COMMAND...]")
 def man(names: tuple[str, ...]) -> None:
-    """Show the manual page of COMMAND, such as plan or state check; without one of the program.
+    """Show the manual page of a command.
 
-    On a terminal man shows it; elsewhere it is printed as roff: pinfold man plan > pinfold-plan.1.
+    COMMAND is one such as plan or state check; without it the page is that of the program. On a
+    terminal man shows the page; elsewhere it is printed as roff: pinfold man plan > pinfold-plan.1.
     """
     program = click.get_current_context().find_root().command
     found = dict(walk(program)).get(("pinfold", *names))

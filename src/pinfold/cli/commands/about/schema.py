@@ -13,9 +13,10 @@ OPENAPI = "openapi"
 @click.command()
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
-    """Print the JSON Schema of the document NAME; without a name, which documents there are.
+    """Print the JSON Schema of a document.
 
-    The name openapi stands for the OpenAPI document of the agent's local API.
+    Without a NAME it lists the documents. The name openapi stands for the OpenAPI document of the
+    agent's local API.
     """
     if name is None:
         for known, published in DOCUMENTS.items():
