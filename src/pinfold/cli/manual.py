@@ -17,6 +17,7 @@ import click
 
 from pinfold import __version__
 from pinfold.cli.output import InputError
+from pinfold.cli.start.examples import EXAMPLES
 from pinfold.cli.start.status_words import rows_of
 from pinfold.linux.own_places import SOCKET_VARIABLE
 
@@ -82,6 +83,7 @@ def manual_page(names: tuple[str, ...], command: click.Command) -> str:
     for spelled, text in records:
         if text:
             lines += [".TP", f".B {_plain(_one_line(spelled))}", *_filled(text)]
+    lines += _examples(" ".join(names[1:]))
     lines.append(".SH EXIT STATUS")
     for row in rows_of(" ".join(names[1:])):
         status = "its own" if row.status is None else str(row.status)
@@ -102,6 +104,14 @@ def _commands(
         if below is not None and not below.hidden:
             yield from (".TP", f".BR {_plain('-'.join((*names, name)))} ({SECTION})")
             yield from _filled(below.get_short_help_str(_WHOLE))
+
+
+def _examples(command: str) -> Iterator[str]:
+    found = EXAMPLES.get(command, ())
+    if found:
+        yield ".SH EXAMPLES"
+    for one in found:
+        yield from (".TP", f".B {_plain(one.line)}", *_filled(one.about))
 
 
 def _environment(options: set[str]) -> Iterator[str]:

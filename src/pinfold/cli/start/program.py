@@ -13,6 +13,7 @@ import click
 from pinfold.cli.output import InputError
 from pinfold.cli.start import streams
 from pinfold.cli.start.command_line import check_command_line, without_equals
+from pinfold.cli.start.examples import told
 from pinfold.cli.start.exit_statuses import INTERRUPTED
 from pinfold.cli.start.status_words import epilog, explain_exit_option
 from pinfold.cli.start.words import keep_words
@@ -70,7 +71,8 @@ class Program(click.Group):
     """Imports a command's module when it is called; lists them without any.
 
     ``groups``: the commands in groups, each with the first sentence of its help.  ``rooms``: the
-    folder of ``cli.commands`` in which its module is, which has its name; without one it is there itself.
+    folder of ``cli.commands`` in which its module is, which has its name; without one it is
+    there itself.
     """
 
     def __init__(
@@ -214,7 +216,7 @@ def _plainly(error: click.BadParameter) -> str:
 
 
 def _tell_statuses(command: click.Command, name: str) -> None:
-    """Have the help of a command, or of those below it, end with its exit statuses; once.
+    """Have the help of a command, or of those below it, end with examples and statuses; once.
 
     What a module holds is one object, however often it is looked up.
     """
@@ -225,4 +227,4 @@ def _tell_statuses(command: click.Command, name: str) -> None:
         for below, one in command.commands.items():
             _tell_statuses(one, f"{name} {below}")
     else:
-        command.epilog = epilog(name)
+        command.epilog = f"{told(name)}{epilog(name)}"
