@@ -5,19 +5,19 @@ from __future__ import annotations
 from pinfold.cli.start.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
 
 _STATUSES = """\
-A command's status is 2 where its input is at fault (the command line, a file), and 1 for what was
-looked at and refused. One line on standard error says what is wrong, where, and what to do. Each
-`--help` ends with the statuses of the command, and `pinfold COMMAND --explain-exit [STATUS]` says
-what to do.
+A command ends with 2 if its input is at fault (the command line or a file), and with 1 if the input
+was understood and the request was refused. One line on standard error says what is wrong, where, and
+what to do. Each `--help` ends with the statuses of the command, and `pinfold COMMAND --explain-exit
+[STATUS]` says what to do.
 """
 _STATUSES_BELOW = """\
-A file or a standard output that cannot be written for want of room, or a standard output that is
-closed (`>&-`), is 1 and one line, in every command; a place where no file can be is 2. Where
-standard error cannot be written nothing is said, and the status is the same.
+Every command ends with 1 and one line if a disk is full or standard output is closed (`>&-`), and
+with 2 if a file cannot be made at the place that you gave. If standard error cannot be written, the
+command says nothing and ends with the same status.
 
-SIGINT and SIGTERM end a command at any moment, also while its modules are loaded (the first
-hundredths of a second are Python's own, which ends as it does); what it was about to write is as it
-was before. `pinfold simulate` prints what it has by then.
+SIGINT and SIGTERM end a command at any moment, even while it starts (only in the first hundredths
+of a second it is Python that ends, in its own way). Files that the command was about to write stay
+as they were. `pinfold simulate` prints the results that it has by then.
 """
 
 
@@ -26,7 +26,7 @@ def page() -> str:
     parts = ["\n# Exit statuses\n", _STATUSES]
     parts += ["| Status | Meaning | What to do |", "|---|---|---|"]
     parts += [f"| {row.code} | {row.meaning} | {_cell(row.remedy)} |" for row in GENERAL]
-    parts += ["", _STATUSES_BELOW, "What they mean of single commands:\n"]
+    parts += ["", _STATUSES_BELOW, "What the statuses of single commands mean:\n"]
     parts += ["| Command | Status | Meaning | What to do |", "|---|---|---|---|"]
     parts += [
         f"| {_commands_of(row)} | {_status(row)} | {row.meaning} | {_cell(row.remedy)} |"

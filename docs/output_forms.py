@@ -13,40 +13,40 @@ from pinfold.cli.forms import Forms
 _PAGE: Final = """
 # Forms of output
 
-`-o` says in which form a command prints its answer, in the words of `kubectl`. An unknown form is
-refused with a list of those that there are (exit status 2).
+`-o` chooses the form in which a command prints its answer. The names of the forms are those of
+`kubectl`. An unknown form is refused with a list of the known ones (exit status 2).
 
 | Form | What it is |
 |---|---|
-| `text` | for people, in the colours that the terminal has; without `-o` it is this |
+| `text` | for people, in colours on a terminal; the default |
 | `json` | [the document](documents.md) of the answer, indented |
 | `yaml` | the same document |
-| `jsonpath=EXPR` | what the template EXPR finds in it, [as `kubectl` has it](#templates) |
+| `jsonpath=EXPR` | the parts of it that the template EXPR selects, [as in `kubectl`](#templates) |
 | `jsonpath-file=FILE` | the same, with the template in a file |
-| `name` | names as other commands take them: `pod/web-0`, `pod/trading/db` of a namespace |
-| `wide` | a table: a row for each pod, without colours, for `grep` and `awk` |
-| `svg`, `html` | a picture, and a page |
+| `name` | names that other commands take: `pod/web-0`, or with a namespace `pod/trading/db` |
+| `wide` | a table with one row for each pod, without colours, for `grep` and `awk` |
+| `svg`, `html` | a picture, and a page for a browser |
 
 """
 _TEMPLATES: Final = """
 ## Templates
 
 A template is text with paths in braces: `{.pods[*].name}`. It is printed without a newline at its
-end. What is not there is nothing, and no error.
+end. A path that the document does not have prints nothing, and is no error.
 
 | | |
 |---|---|
 | `{.a.b}`, `{['a']}` | a field; a dot in a name is escaped: `{.devices.example\\.com/gpu}` |
-| `{.a[0]}`, `{.a[-1]}`, `{.a[0:2]}`, `{.a[::2]}`, `{.a[*]}` | of a list one, the last, some, all |
-| `{.a[0,2]}`, `{.a['b','c']}` | one and another |
-| `{.a[?(@.b=="c")]}` | those of a list for which it holds: `==`, `!=`, `<`, `<=`, `>`, `>=` |
-| `{.a[?(@.b)]}` | those of a list that have it |
-| `{..a}` | wherever it is |
-| `{range .a[*]}`...`{end}` | what is between, for each |
-| `{"\\n"}`, `{'\\t'}` | a text |
-| `{@}`, `{$}` | what is at hand |
+| `{.a[0]}`, `{.a[-1]}`, `{.a[0:2]}`, `{.a[::2]}`, `{.a[*]}` | of a list: one, the last, some, all |
+| `{.a[0,2]}`, `{.a['b','c']}` | several items or fields |
+| `{.a[?(@.b=="c")]}` | the items that fulfil a condition: `==`, `!=`, `<`, `<=`, `>`, `>=` |
+| `{.a[?(@.b)]}` | the items that have this field |
+| `{..a}` | this field at any depth |
+| `{range .a[*]}`...`{end}` | the text between, once for each item |
+| `{"\\n"}`, `{'\\t'}` | literal text |
+| `{@}`, `{$}` | the current item, and the whole document |
 
-Several values are printed with blanks between them; objects and lists as JSON.
+Several values are separated by blanks. Objects and lists are printed as JSON.
 
 ```console
 $ pinfold plan --machine 2s8c2t pods -o jsonpath='{range .pods[*]}{.name}{"\\t"}{.qos}{"\\n"}{end}'
@@ -62,13 +62,13 @@ Error: -o jsonpath: invalid array index a
          ^
 ```
 
-The dialect is that of `kubectl` (its `jsonpath` is not the one of RFC 9535), with these
-differences, all of them where `kubectl` errs or leaves it to chance:
+The dialect is that of `kubectl`, which is not the one of RFC 9535. There are four differences, all
+in places where `kubectl` has a fault or gives an answer by chance:
 
-- whole numbers and others are compared, as `@.cpus>1.5`, which `kubectl` refuses;
-- a number is printed as in JSON: 1000000.5, where `kubectl` has 1.0000005e+06;
-- of an object all values come in the order of the document, where `kubectl` has any;
-- a quoted text may end with `\\\\`, and a name may have a backslash that is escaped.
+- a whole number can be compared with a decimal one, as in `@.cpus>1.5`, which `kubectl` refuses;
+- numbers are printed as in JSON: 1000000.5, where `kubectl` prints 1.0000005e+06;
+- the values of an object come in the order of the document; in `kubectl` they come in any order;
+- a quoted text may end with `\\\\`, and a name may contain an escaped backslash.
 """
 
 
@@ -78,7 +78,7 @@ def page() -> str:
 
 
 def _rows() -> Iterator[str]:
-    yield "| Command | Forms, the first without `-o` |"
+    yield "| Command | Forms; the first is the default |"
     yield "|---|---|"
     for name, forms in _forms(program, click.Context(program), ""):
         yield f"| `pinfold {name}` | {', '.join(f'`{form}`' for form in forms)} |"
