@@ -6,9 +6,9 @@ from pinfold.cli.start.exit_statuses import GENERAL, OF_COMMANDS, ExitStatus
 
 _STATUSES = """\
 A command ends with 2 if its input is at fault (the command line or a file), and with 1 if the input
-was understood and the request was refused. One line on standard error says what is wrong, where, and
-what to do. Each `--help` ends with the statuses of the command, and `pinfold COMMAND --explain-exit
-[STATUS]` says what to do.
+was understood and the request was refused. One line on standard error says what is wrong, where,
+and what to do. Each `--help` ends with the statuses of the command, and `pinfold COMMAND
+--explain-exit [STATUS]` says what to do.
 """
 _STATUSES_BELOW = """\
 Every command ends with 1 and one line if a disk is full or standard output is closed (`>&-`), and
