@@ -29,10 +29,11 @@ def test_the_demonstration(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "pod/quiet-owner admitted: main " in done.stdout
-    *_, audit, last = done.stdout.rstrip().split("\n\n")
+    *_, audit, seen, last = done.stdout.rstrip().split("\n\n")
     # A cross does not come as a surprise, and no sentence breaks off.
     assert "a cross is what is to be expected" in done.stdout
-    assert last.endswith("docs/how-to/run-an-agent.md.")
+    assert seen.startswith("== That was all ==\nYou have seen ")
+    assert last.endswith("Go on with docs/tutorial.md.")
     assert not audit.endswith(",")
     assert "  fix  " not in audit
     assert list(tmp_path.iterdir()) == []
