@@ -80,7 +80,9 @@ export class PodList {
    */
   draw(index, flash) {
     this.index = index;
-    const {pods} = index.scene;
+    const {pods, at} = index.scene;
+    // Of a moment it is not known who was there before it.
+    const none = at === null ? "No pod has come yet." : "No pod at this moment.";
     const wanted = sifted(pods, this.filter.value, index);
     const rows = rowsOf(sorted(wanted, this.order.value, index));
     const {elements, fresh} = this.rows.elements(
@@ -95,7 +97,7 @@ export class PodList {
       this.count,
       wanted.length === pods.length ? countOfPods(pods) : `${wanted.length} of ${countOfPods(pods)}`,
     );
-    line(this.nothing, wanted.length ? "" : pods.length ? "No pod is like this." : "No pod has come yet.");
+    line(this.nothing, wanted.length ? "" : pods.length ? "No pod is like this." : none);
     this.more.textContent = `${rows.length - elements.length} more`;
     this.more.hidden = rows.length === elements.length;
     this.list.hidden = !rows.length;
