@@ -25,6 +25,7 @@ class PageServer:
 
     Attributes:
         past: a scene for each moment, in seconds since the epoch.
+        every: a scene for all other moments; without it they are not remembered.
         entries: of the history, the newest first.
         why: the lines about every pod.
         asked: each path with its query.
@@ -33,6 +34,7 @@ class PageServer:
 
     def __init__(self) -> None:
         self.past: dict[float, Scene] = {}
+        self.every: Scene | None = None
         self.entries: list[Mapping[str, Any]] = []
         self.why = ["admitted  Guaranteed", "  CPUs  6-13"]
         self.asked: list[str] = []
@@ -123,7 +125,7 @@ class PageServer:
             status, told = 401, {"error": {"message": "not let in"}}
         elif path == "/v1/scene" and "at" in query:
             self.holds.wait(20)
-            found = self.past.get(float(query["at"][0]))
+            found = self.past.get(float(query["at"][0]), self.every)
             if found is None:
                 status, told = 404, {"error": {"message": "nobody remembers that"}}
             else:

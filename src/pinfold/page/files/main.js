@@ -143,7 +143,9 @@ class Live {
     frame.problem.hidden = !problem;
     if (frame.problem.textContent !== problem) frame.problem.textContent = problem;
     document.body.classList.toggle("past", this.shown !== null);
-    document.body.classList.toggle("stale", Boolean(this.away) || this.connection === "reconnecting");
+    const stale = Boolean(this.away) || ["reconnecting", "refused"].includes(this.connection);
+    document.body.classList.toggle("stale", stale);
+    this.timeline.tellAway(stale);
     const shown = this.shown === null ? "" : clock(this.shown);
     if (this.missing) {
       frame.tellState(

@@ -1,5 +1,5 @@
 /** The past: a slider with a tick wherever something happened, and what happened in words. */
-import {counted, Keyed, make, putInOrder} from "./dom.js";
+import {counted, Keyed, make, mark, putInOrder, say} from "./dom.js";
 
 const SPANS = [
   ["the last 15 minutes", 900],
@@ -18,6 +18,7 @@ export class Timeline {
     this.go = go;
     this.entries = []; // the oldest first
     this.at = null;
+    this.away = false; // whether the newest that is known may be over
     this.kept = new Keyed();
     this.rows = new Keyed();
     this.slider = make("input", {
@@ -59,10 +60,13 @@ export class Timeline {
         this.earlier,
         make("div", {class: "track"}, this.ticks, this.slider),
         this.later,
-        this.words,
-        this.back,
-        this.span,
-        this.toggle,
+      ),
+      // Below it: whatever is told of a moment, the track stays where it is under a pointer that drags.
+      make(
+        "div",
+        {class: "time-told"},
+        make("div", {class: "time-at"}, this.words, this.back),
+        make("div", {class: "time-of"}, this.span, this.toggle),
       ),
       this.list,
     );
@@ -173,8 +177,9 @@ export class Timeline {
     const [first, last] = this.limits;
     const share = this.at === null ? 1 : (this.at - first) / (last - first);
     this.slider.value = Math.max(0, Math.min(1, share));
-    this.slider.setAttribute("aria-valuetext", this.at === null ? "now" : this.told());
-    this.words.textContent = this.at === null ? "Now" : this.told();
+    const told = this.told();
+    mark(this.slider, "aria-valuetext", this.at === null ? told.toLowerCase() : told);
+    say(this.words, told);
     this.back.hidden = this.at === null;
     const seen = new Map();
     for (const one of this.entries) {
@@ -206,7 +211,15 @@ export class Timeline {
     this.draw();
   }
 
+  /** Whether the node tells nothing any more: what was told last is not now. */
+  tellAway(away) {
+    if (away === this.away) return;
+    this.away = away;
+    this.draw();
+  }
+
   told() {
+    if (this.at === null) return this.away ? "Last known" : "Now";
     return `${clock(this.at)}, ${ago(Date.now() / 1000 - this.at)} ago`;
   }
 }
