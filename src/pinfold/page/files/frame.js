@@ -35,7 +35,9 @@ export class Frame {
     this.attention.listeners.push((target) => this.show(target));
     document.addEventListener("pointerover", (event) => this.stepAside(event));
     document.addEventListener("keydown", (event) => this.pressed(event));
-    window.addEventListener("resize", () => this.views.forEach((view) => view.map.fit()));
+    const fit = () => this.views.forEach((view) => view.map.fit());
+    window.addEventListener("resize", fit);
+    matchMedia("print").addEventListener("change", fit); // paper has a width of its own
     this.show(null);
   }
 
