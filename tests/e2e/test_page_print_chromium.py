@@ -49,7 +49,7 @@ def test_what_is_pinned_is_told_and_all_else_is_as_it_was(
         assert page.locator(".cell").evaluate_all(opacity) == ["1"]
         expect(page.locator(".panel pre")).to_contain_text("took 4 whole cores")
         expect(page.locator("main .sets")).to_contain_text("Shared pool")
-        expect(page.locator(".close")).to_be_hidden()
+        expect(page.locator(".panel .close")).to_be_hidden()
         left = "one => one.getBoundingClientRect().left"
         assert page.locator(".pods").evaluate(left) == page.locator(".map").evaluate(left)
         panel = page.locator(".panel")
