@@ -13,7 +13,9 @@ class PortError(Exception):
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
-        super().__init__(f"{problem} ({remedy})" if remedy else problem)
+        # One that has parentheses is in none: they would end in two.
+        told = f"; {remedy}" if "(" in remedy else f" ({remedy})"
+        super().__init__(problem + told if remedy else problem)
         self.problem = problem
         self.remedy = remedy
 
