@@ -42,6 +42,10 @@ def test_a_node_from_the_door_to_the_past(browser: Browser, tmp_path: Path) -> N
         row = page.locator(".pod", has_text="first")
         expect(row).to_contain_text("Guaranteed")
         assert time.monotonic() - started < 5
+        row.hover()
+        lines = page.locator(".why .line")
+        expect(lines.filter(has_text="decided by")).to_be_in_viewport(ratio=1)
+        expect(lines.first).to_have_text(re.compile("^Container "))
         row.locator(".pod-head").click()
         expect(page.locator(".cell.on")).to_have_count(4)
         expect(page.locator(".why pre")).to_contain_text("exclusive CPUs")

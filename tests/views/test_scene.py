@@ -165,10 +165,30 @@ def test_a_page_has_the_words_of_explain_and_nothing_of_options() -> None:
         notes=("a note",),
     )  # fmt: skip
     lines = explain_lines(view)
-    assert lines[0] == "✓ trading/feed"
     assert any("x" * 200 in line for line in lines)
     assert not any("--hints" in line for line in lines)
     shown = render_explain(view, WIDE).splitlines()
     assert [line for line in shown if line not in lines] == [
-        "--hints shows the hints of each provider"
+        "✓ trading/feed",
+        "  admitted  Guaranteed",
+        "  policy",
+        "--hints shows the hints of each provider",
     ]
+    assert lines[:2] == ("Container md  4 CPUs", f"  decided by  {'x' * 200}")
+    assert lines[-2:] == ("", "  Guaranteed · policy")
+
+
+def test_a_page_is_told_first_why_a_pod_was_rejected() -> None:
+    view = ExplainView(
+        "trading/feed", "Guaranteed", admitted=False, policy="policy", reason="NoRoom",
+        message="none", remedies=("fewer CPUs",),
+    )  # fmt: skip
+    assert explain_lines(view) == (
+        "  rejected  Guaranteed",
+        "  NoRoom: none",
+        "",
+        "What would admit it",
+        "1. fewer CPUs",
+        "",
+        "  policy",
+    )

@@ -64,8 +64,7 @@ def _why(request: Request, placed: Plan) -> Why:
         told: dict[str, tuple[str, ...]] = {}
         for one in several.found:
             document = explain_document(placed.planner, one.explanation)
-            # Its name, which comes first, is that of the pod already.
-            lines = explained_lines(document, topology=topology)[1:]
+            lines = explained_lines(document, topology=topology)
             for number, pod in enumerate(one.pods):
                 like = (_told_of(one.pods[0].full_name, document),) if number else ()
                 told[pod.full_name] = (*like, *lines)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MovePlan
@@ -112,10 +113,20 @@ def render_explain(view: ExplainView, style: Style, *, hints: bool = False) -> s
 
 
 def explain_lines(view: ExplainView) -> tuple[str, ...]:
-    """The explanation for a page: a line each, however long, and nothing of options."""
+    """The explanation for a page: a line each, however long, and nothing of options.
+
+    A page tells above it whose it is, that it was admitted, and the policies of now: so the reasons
+    come first, and under which policies it was decided comes last.
+    """
     style = Style(width=_ENDLESS)
-    lines = [*_explained(view, style, hints=False, offers=False), *_notes(view.notes, style)]
-    return tuple(print_lines(lines, style).splitlines())
+    lines = [
+        *(() if view.admitted else (_answer(view),)),
+        *_reasons(replace(view, policy=""), style, hints=False, offers=False),
+        *_notes(view.notes, style),
+    ]
+    if context := " · ".join(filter(None, (view.qos if view.admitted else "", view.policy))):
+        lines += [[], [("  ", ""), (clean(context), "dim")]]
+    return tuple(print_lines(lines, style).lstrip("\n").splitlines())
 
 
 def render_several(view: SeveralView, style: Style, *, hints: bool = False) -> str:
@@ -154,12 +165,21 @@ def _explained(
     *,
     alike: Sequence[str] = (),
     hints: bool,
-    offers: bool = True,
 ) -> Iterator[Line]:
     """The answer, what would help, and then how it came about."""
     yield from _names(view, style, alike)
+    yield _answer(view)
+    yield from _reasons(view, style, hints=hints)
+
+
+def _answer(view: ExplainView) -> Line:
     color, word = ("good", "admitted") if view.admitted else ("bad", "rejected")
-    yield [("  ", ""), (word, color), (f"  {clean(view.qos)}", "dim")]
+    return [("  ", ""), (word, color), (f"  {clean(view.qos)}", "dim")]
+
+
+def _reasons(
+    view: ExplainView, style: Style, *, hints: bool, offers: bool = True
+) -> Iterator[Line]:
     if view.ended:
         yield from _hanging("  ended: ", view.ended, style, "", "bad" if view.failed else "")
     yield from _why(view, style)

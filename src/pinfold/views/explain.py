@@ -82,7 +82,7 @@ def explain_view(
 def explained_lines(
     explanation: Explanation, policy: str = "", topology: CPUTopology | None = None
 ) -> tuple[str, ...]:
-    """The words of ``pinfold explain`` for a page, a line each; see :func:`explain_view`."""
+    """The words of ``pinfold explain`` for a page, the reasons first; see :func:`explain_view`."""
     return explain_lines(explain_view(explanation, policy, topology))
 
 
