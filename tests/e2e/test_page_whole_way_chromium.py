@@ -31,11 +31,14 @@ def test_a_node_from_the_door_to_the_past(browser: Browser, tmp_path: Path) -> N
         served_page(socket) as serving,
         browser.new_context(viewport={"width": 1300, "height": 900}) as context,
     ):
+        api.backend.node_name = "worker-7"
         seen = Shown(context.new_page())
         page = seen.page
         page.goto(f"http://127.0.0.1:{serving.port}/?token={serving.token}")
         assert "token" not in page.url
         expect(page.locator(".state")).to_have_text("live")
+        expect(page.locator("h1")).to_have_text("worker-7")
+        expect(page).to_have_title("worker-7 · Pinfold")
         expect(page.locator(".cell")).to_have_count(32)
         started = time.monotonic()
         assert api.ask("POST", "/v1/pods", manifest("first", "4")).status == 201

@@ -78,6 +78,7 @@ class AgentOnFakes:
         self.manager, self.books, self.plugins = manager, manager.books, manager.plugins
         self.node_machine, self.config = node.machine, node.config
         self.told_problems: list[str] = []
+        self.node_name = ""
         self.is_kubelets = False
         self.applied: list[tuple[str, int | None]] = []
         self.fault: Exception | None = None
@@ -185,6 +186,7 @@ class AgentOnFakes:
     def about(self) -> Agent:
         return Agent(
             version="0",
+            node=self.node_name,
             pid=os.getpid(),
             started_at=0.0,
             state_dir="/nowhere",

@@ -1,11 +1,8 @@
-"""How an agent reaches the API server of its cluster, and what it is called there."""
+"""How an agent reaches the API server of its cluster."""
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
-from typing import Final
 
 from pinfold.adapters.kubernetes.access import (
     Access,
@@ -16,8 +13,6 @@ from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.agent.reports import report_of_node
 from pinfold.config.section import AgentSection
 from pinfold.ports.errors import PortError
-
-NODE_NAME: Final = "NODE_NAME"
 
 
 def access_of(section: AgentSection) -> Access | None:
@@ -36,8 +31,3 @@ def access_of(section: AgentSection) -> Access | None:
     except PortError as error:
         report_of_node(f"the API server will be told nothing: {error}")
         return None
-
-
-def node_name(section: AgentSection) -> str:
-    """What the cluster calls this node."""
-    return section.cluster.node_name or os.environ.get(NODE_NAME) or socket.gethostname().lower()

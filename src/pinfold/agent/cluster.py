@@ -23,9 +23,10 @@ from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.admission.admission import Node
 from pinfold.admission.node_status import NodeStatus, node_status
 from pinfold.admission.pod_level import owned_counts, placed_names
-from pinfold.agent.api_access import access_of, node_name
+from pinfold.agent.api_access import access_of
 from pinfold.agent.compute_resources import ComputeResources, MachineNow, kubelet_devices
 from pinfold.agent.loops.runnables import Run, Runnable
+from pinfold.agent.node_name import node_name
 from pinfold.agent.published_node import published_node
 from pinfold.agent.reports import report, report_of_node
 from pinfold.config.agent import AgentConfig

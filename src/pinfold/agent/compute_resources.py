@@ -10,8 +10,9 @@ from typing import Final
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.kubernetes.objects import KubeObjects
 from pinfold.adapters.machines.source import open_machine
-from pinfold.agent.api_access import access_of, node_name
+from pinfold.agent.api_access import access_of
 from pinfold.agent.loops.runnables import Runnable
+from pinfold.agent.node_name import node_name
 from pinfold.agent.reports import report_of_node
 from pinfold.cluster.classes.publishing import Owner, Publisher
 from pinfold.config.agent import AgentConfig

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.admission.model import NodeError
-from pinfold.agent.api_access import access_of, node_name
+from pinfold.agent.api_access import access_of
+from pinfold.agent.node_name import node_name
 from pinfold.agent.reports import report_of_node
 from pinfold.config.agent import AgentConfig
 from pinfold.config.settings import SettingError, check

@@ -18,6 +18,7 @@ from pinfold import __version__
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.loops.background import Background
+from pinfold.agent.node_name import node_name
 from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
 from pinfold.core.kubelet.versions import DEFAULT_VERSION
@@ -81,6 +82,7 @@ class Agent:
         self.rebalancing = rebalancing
         self.observation = observation
         self.started_at = time.time()
+        self._node_name = node_name(config.own)
         self._background = background
         self._listener = listener
         self._stop = stop
@@ -131,6 +133,7 @@ class Agent:
 
         return documents.Agent(
             version=__version__,
+            node=self._node_name,
             pid=os.getpid(),
             started_at=self.started_at,
             state_dir=config.own.record.state_dir,

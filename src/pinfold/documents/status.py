@@ -275,6 +275,9 @@ class Agent(
     """What an agent says of itself."""
 
     version: str
+    node: str = ""
+    """What its cluster calls this node, the name of the host where there is none; empty where an
+    agent of before this field tells it."""
     pid: int
     started_at: float
     """Seconds since the epoch."""

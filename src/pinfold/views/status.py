@@ -70,10 +70,12 @@ def status_view(status: Status, on: Hardware, node: Node, *, observed: bool = Tr
     """
     hardware, unseen = on.machine, on.unseen
     nri = status.agent.nri
+    # Whoever looks at several nodes tells them apart by their names.
+    name = status.agent.node or hardware.name
     if nri and nri.audits_only:
         # The kubelet gives out the CPUs; which, only it knows.
         return PlanView(
-            title=hardware.name,
+            title=name,
             subtitle=f"audits only · the kubelet's CPU manager {nri.kubelet_policy}",
             node_map=machine_map(hardware, unseen=unseen),
             notes=tuple(_notes(status, hardware.isolated, observed=observed)),
@@ -90,7 +92,7 @@ def status_view(status: Status, on: Hardware, node: Node, *, observed: bool = Tr
     )
     gauges = tuple(_live_gauges(status, node))
     return PlanView(
-        title=hardware.name,
+        title=name,
         subtitle=_as_kubelet(status.agent) + policies(status.config, node.memory_manager_policy),
         node_map=with_devices(lend(drawn, _lent(status)), devices_at(gauges)),
         pods=tuple(_live(pod, keys, observed=observed) for pod in status.pods),
