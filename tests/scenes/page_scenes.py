@@ -254,12 +254,11 @@ class Node:
 
 
 WHY = (
-    "admitted  Guaranteed",
-    "kubelet 1.36 · CPU manager static (full-pcpus-only)",
-    "",
     "Container postgres  requests cpu 8, memory 16Gi",
     "  decided by  8 exclusive CPUs: Guaranteed pod with a whole cpu request",
     "    1. took 4 whole cores on NUMA node 0",
+    "",
+    "  Guaranteed · kubelet 1.36 · CPU manager static (full-pcpus-only)",
 )
 
 
@@ -379,7 +378,8 @@ def compared() -> ScenePage:
     before, after = small(), Node(machine(2, 1, 8, 2), reserved="0-1")
     after.pod("trading/feed-handler", {"feed": 4, "log-shipper": 0})
     after.pod("trading/order-db-0", {"postgres": 8})
-    after.pod("trading/backtest", {"backtest": 8})
+    why = ("Container backtest  requests cpu 8", "  decided by  8 exclusive CPUs")
+    after.pod("trading/backtest", {"backtest": 8}, why=why)
     after.refused("trading/risk-model", "UnexpectedAdmissionError", "not enough cpus")
     return ScenePage(
         title="2s8c2t, two configurations",

@@ -3,10 +3,13 @@ import {Attention} from "./attention.js";
 import {make, say} from "./dom.js";
 import {helpDialog} from "./help.js";
 import {line} from "./legend.js";
+import {sidesOf} from "./model.js";
 import {Panel} from "./panel.js";
 import {schemeSwitch, useSwitch} from "./settings.js";
 import {View} from "./view.js";
 
+const TALLEST = 17; // rem: style/windows.css has it, too
+const LEAST = 8; // rem that the panel has to have
 const QUIET = 4000; // milliseconds between two things that are read out
 
 export class Frame {
@@ -29,11 +32,13 @@ export class Frame {
     this.untold = make("p", {class: "nothing"}, "Nothing is known of this node yet.");
     this.help = helpDialog(timeline !== null);
     this.spoken = make("div", {class: "spoken", role: "log", "aria-live": "polite", "aria-label": "Changes"});
+    this.differs = null; // what differs between two views, where they are compared
     this.waiting = [];
     this.revealed = null; // the pod whose row was brought into sight
     this.build(names.length);
     this.attention.listeners.push((target) => this.show(target));
-    document.addEventListener("pointerover", (event) => this.stepAside(event));
+    for (const kind of ["pointerover", "focusin"])
+      document.addEventListener(kind, (event) => this.stepAside(event));
     document.addEventListener("keydown", (event) => this.pressed(event));
     const fit = () => this.views.forEach((view) => view.map.fit());
     window.addEventListener("resize", fit);
@@ -110,10 +115,29 @@ export class Frame {
     if (document.title !== wanted) document.title = wanted;
   }
 
-  /** Where the panel lies over the maps, it is at the other end of the window than what is pointed at. */
+  /** Puts what differs between two views above them. */
+  compare(differs) {
+    this.differs = differs;
+    this.main.prepend(differs);
+  }
+
+  /**
+   * Where the panel lies over the maps, it leaves what is pointed at in sight: it is at the lower end of the window, or
+   * above that, below what differs.
+   */
   stepAside(event) {
-    if (this.attention.pinned || this.side.contains(event.target)) return;
-    this.side.classList.toggle("above", event.clientY > window.innerHeight / 2);
+    if (this.views.length === 1 || this.attention.pinned || this.side.contains(event.target)) return;
+    const at = event.target.closest?.(".cell, .pod-head");
+    const box = at?.getBoundingClientRect() ?? {top: event.clientY, bottom: event.clientY};
+    if (box.top === undefined) return; // the focus is on something else
+    const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const tall = Math.min(0.45 * window.innerHeight, TALLEST * rem) + rem;
+    const above = box.bottom > window.innerHeight - tall;
+    const differs = Math.max(0, this.differs?.getBoundingClientRect().bottom ?? 0);
+    const top = box.top - differs < LEAST * rem ? 0 : differs;
+    this.side.classList.toggle("above", above);
+    this.side.style.setProperty("--top", `${top}px`);
+    this.side.style.setProperty("--room", above ? `${Math.max(0, box.top - top - rem)}px` : "100vh");
   }
 
   /** Lights and tells what is pointed at. */
@@ -121,7 +145,7 @@ export class Frame {
     for (const view of this.views) if (view.index) view.light(target);
     const view = this.views[target?.scene ?? 0];
     if (!view?.index) return;
-    this.panel.draw(target, view.index);
+    this.panel.draw(target, view.index, this.differs ? sidesOf(target, this.views) : null);
     const {pinned} = this.attention;
     const revealed = pinned?.cpu !== undefined && this.views.length === 1 ? pinned.pod : null;
     // Once: who scrolls on afterwards is not brought back by what changes.

@@ -24,7 +24,7 @@ function showPage(page) {
   if (alone && only.at) frame.tellState("still", `as it was at ${clock(only.at)}`);
   frame.known();
   page.scenes.forEach((scene, at) => frame.views[at].draw(scene, false));
-  if (page.changes) frame.main.prepend(differences(page.changes));
+  if (page.changes) frame.compare(differences(page.changes));
   for (const [heading, text] of Object.entries(page.details ?? {})) {
     frame.main.append(
       make(

@@ -97,14 +97,54 @@ export class SceneIndex {
     return `CPU ${cpu}, ${this.places.get(cpu)?.where ?? ""}: ${this.words(cpu)}`;
   }
 
-  /** Whose a CPU is, in words. */
+  /** Whose a CPU is, in words, and whether that differs. */
   words(cpu) {
+    return this.whose(cpu) + (this.cells.get(cpu)?.marked ? ", differs" : "");
+  }
+
+  /** Whose a CPU is, in words. */
+  whose(cpu) {
     const cell = this.cells.get(cpu);
     if (!cell) return "not told";
-    const marked = cell.marked ? ", differs" : "";
-    if (!cell.owner) return cell.state.state + marked;
-    return `${cell.owner.label}, exclusive${cell.lent ? ", lent" : ""}${marked}`;
+    return cell.owner ? `${cell.owner.label}, exclusive${cell.lent ? ", lent" : ""}` : cell.state.state;
   }
+}
+
+/**
+ * @typedef {{target: object, index: import("./model.js").SceneIndex}} Side
+ */
+
+/**
+ * Both sides of what is pointed at; null where it is the same in both, or in one of them alone.
+ * @param {object|null} target
+ * @param {import("./view.js").View[]} views
+ * @returns {Side[]|null}
+ */
+export function sidesOf(target, views) {
+  if (!target) return null;
+  const sides = views.map((view, scene) => ({
+    index: view.index,
+    target: target.cpu === undefined ? {scene, pod: target.pod} : view.map.target(target.cpu),
+  }));
+  if (target.cpu === undefined) {
+    const [before, after] = sides.map(({index}) => toldOf(index.pods.get(target.pod)));
+    return before && after && before !== after ? sides : null;
+  }
+  if (!sides.some(({index}) => index.cells.get(target.cpu)?.marked)) return null;
+  if (!sides.every(({index}) => index.cells.has(target.cpu))) return null;
+  // Where it is nobody's on one side, its owner of the other one may have been rejected: that is the reason.
+  const owners = sides.map((side) => side.target.pod).reverse();
+  return sides.map(({index, target: one}, at) => {
+    const gone = index.pods.has(owners[at]) ? owners[at] : null;
+    return {index, target: {...one, pod: one.pod ?? gone}};
+  });
+}
+
+/** What of a pod may differ. */
+function toldOf(pod) {
+  if (!pod) return null;
+  const own = (pod.containers ?? []).map((one) => [one.name, one.exclusive ? one.cpus : ""]);
+  return JSON.stringify([podKey(pod), pod.admitted, pod.reason ?? "", own]);
 }
 
 /** What differs from one scene to the next, in words for those who hear the page. */

@@ -1,9 +1,7 @@
-/** Who has what is pointed at, and why. */
-import {parseCPUs} from "./cpusets.js";
-import {become, counted, make} from "./dom.js";
+/** Who has what is pointed at, and why; of what differs between two scenes both sides. */
+import {become, make} from "./dom.js";
 import {factOf} from "./facts.js";
-import {swatch} from "./paints.js";
-import {Why} from "./why.js";
+import {Told, whereIs, whoseIs} from "./told.js";
 
 export class Panel {
   /**
@@ -14,10 +12,9 @@ export class Panel {
     this.attention = attention;
     this.target = null;
     this.index = null;
-    this.usage = new Map();
-    this.idle = null;
-    this.told = make("div", {});
-    this.why = new Why(explain, () => this.tell());
+    this.sides = null;
+    this.head = make("div", {});
+    this.columns = [new Told(explain, () => this.tell()), new Told(explain, () => this.tell())];
     this.close = make(
       "button",
       {
@@ -32,8 +29,8 @@ export class Panel {
     this.element = make(
       "section",
       {class: "panel", "aria-label": "Who and why"},
-      this.told,
-      this.why.element,
+      this.head,
+      make("div", {class: "columns"}, ...this.columns.map((one) => one.element)),
       this.close,
     );
     new ResizeObserver(() => this.measure()).observe(this.element);
@@ -43,126 +40,37 @@ export class Panel {
    * Draws what is pointed at; what is told of it already is left alone.
    * @param {object|null} target
    * @param {import("./model.js").SceneIndex} index of the view that it is in
+   * @param {import("./model.js").Side[]|null} sides where it differs: what it is in both views
    */
-  draw(target, index) {
+  draw(target, index, sides) {
     this.target = target;
     this.index = index;
+    this.sides = sides;
     const pinned = this.attention.pinned !== null;
     this.element.classList.toggle("pinned", pinned);
     this.element.classList.toggle("empty", !target);
+    this.element.classList.toggle("both", sides !== null);
     this.close.hidden = !pinned;
-    const pod = target?.pod ? index.pods.get(target.pod) : null;
-    this.why.turn(pod ?? null, pod ? JSON.stringify([target.scene, target.pod, pod.uid]) : "", pinned);
+    const [first, second] = sides ?? [{target, index}, {target: null, index}];
+    this.columns[0].turn(first.target, first.index, pinned, sides !== null);
+    this.columns[1].turn(second.target, second.index, pinned, sides !== null);
     this.tell();
   }
 
   /** Draws what is told by now. */
   tell() {
-    const {target, index} = this;
-    const parts = target ? this.parts(target, index) : this.nothing(index);
-    const changed = become(this.told, parts);
-    if (this.why.drawn() || changed) this.measure();
+    const {target, index, sides} = this;
+    const head = sides ? headOf(sides) : target ? [] : nothing(index);
+    const changed = [become(this.head, head), ...this.columns.map((one) => one.tell())];
+    if (changed.some(Boolean)) this.measure();
   }
 
   /** Says so where there is more than there is room for. */
   measure() {
     this.element.classList.remove("more-below");
     const {scrollHeight, clientHeight} = this.element;
-    this.element.classList.toggle("more-below", this.why.pod !== null && scrollHeight > clientHeight + 2);
-  }
-
-  nothing(index) {
-    const facts = index?.scene.facts ?? [];
-    return [
-      make("p", {class: "hint"}, "Point at a CPU or a pod to see who has what, and why."),
-      make(
-        "p",
-        {class: "hint keys"},
-        keycap("↵"),
-        " or a click pins it, ",
-        keycap("Esc"),
-        " releases, ",
-        keycap("?"),
-        " tells all keys",
-      ),
-      facts.length ? make("dl", {class: "sets"}, ...facts.map(factOf)) : null,
-    ].filter(Boolean);
-  }
-
-  parts(target, index) {
-    const parts = [];
-    if (target.cpu !== undefined && index.cells.has(target.cpu)) parts.push(...this.cpu(target.cpu, index));
-    else if (target.state) parts.push(...stateParts(target.state, index));
-    const pod = target.pod ? index.pods.get(target.pod) : null;
-    if (pod) parts.push(...this.pod(pod, target));
-    else if (target.pod && !parts.length)
-      parts.push(make("p", {class: "hint"}, `${target.pod} is not here any more.`));
-    return parts;
-  }
-
-  cpu(cpu, index) {
-    const cell = index.cells.get(cpu);
-    const place = index.places.get(cpu);
-    const idle = this.idle?.[cpu];
-    const paint = swatch((cell.owner ?? cell.state).paint);
-    const head = make("h2", {}, paint, `CPU ${cpu}`);
-    if (idle !== undefined)
-      head.append(make("span", {class: "busy"}, `${Math.round((1 - idle) * 100)} % busy`));
-    const where = place ? [...place.path, `core ${place.core}`].join(" · ") : "";
-    return [
-      head,
-      make("p", {class: "where"}, where),
-      make("p", {class: "whose"}, cell.owner ? index.words(cpu) : capital(index.words(cpu))),
-    ];
-  }
-
-  pod(pod, target) {
-    const key = `${pod.namespace}/${pod.name}`;
-    const alone = target.cpu === undefined;
-    const parts = [];
-    if (alone)
-      parts.push(
-        make("h2", {class: "pod-title"}, make("span", {class: "namespace"}, `${pod.namespace}/`), pod.name),
-      );
-    const facts = [pod.word, pod.workload ? `of ${pod.workload}` : "", usageOf(this.usage.get(key))]
-      .filter(Boolean)
-      .join(" · ");
-    parts.push(make("p", {class: "where"}, facts));
-    // The lines begin with the reason.
-    if ((!pod.admitted || pod.reason) && !this.why.says(pod.reason)) {
-      parts.push(
-        make(
-          "p",
-          {class: "reason"},
-          make("b", {}, pod.reason ?? "rejected"),
-          pod.message ? ` ${pod.message}` : "",
-        ),
-      );
-    }
-    const lines = (pod.containers ?? []).filter((one) => pod.admitted || one.cpus);
-    if (lines.length)
-      parts.push(make("dl", {class: "facts"}, ...lines.flatMap((one) => this.container(one, key))));
-    for (const one of pod.whole ?? []) parts.push(make("p", {class: "extra"}, one));
-    return parts;
-  }
-
-  container(one, key) {
-    const count = parseCPUs(one.cpus).length;
-    const where = one.exclusive
-      ? `${one.cpus} · ${counted(count, "CPU")} of its own`
-      : `${one.remark || `shares ${one.cpus}`}${count ? ` · ${counted(count, "CPU")}` : ""}`;
-    const busy = this.usage.get(key)?.get(one.name);
-    const extras = [...(one.exclusive && one.remark ? [one.remark] : []), ...(one.extras ?? [])];
-    return [
-      make("dt", {}, one.name, one.kind ? ` ${one.kind}` : ""),
-      make(
-        "dd",
-        {},
-        where,
-        busy === undefined ? "" : ` · ${busy.toFixed(2)} used`,
-        ...extras.map((extra) => make("span", {class: "extra"}, extra)),
-      ),
-    ];
+    const explained = this.columns.some((one) => one.why.pod !== null);
+    this.element.classList.toggle("more-below", explained && scrollHeight > clientHeight + 2);
   }
 
   /**
@@ -170,43 +78,38 @@ export class Panel {
    * @param {object|null} observed an Observation
    */
   observe(observed) {
-    this.idle = observed?.idle ?? null;
-    this.usage = new Map();
-    for (const one of observed?.containers ?? []) {
-      if (!this.usage.has(one.pod)) this.usage.set(one.pod, new Map());
-      if (typeof one.last.usage === "number") this.usage.get(one.pod).set(one.container, one.last.usage);
-    }
+    for (const one of this.columns) one.observe(observed);
     if (this.target && this.index) this.tell();
   }
 }
 
-function usageOf(containers) {
-  if (!containers || containers.size < 2) return ""; // that of one is told beside it
-  const sum = [...containers.values()].reduce((all, one) => all + one, 0);
-  return `${sum.toFixed(2)} CPUs used`;
-}
-
-function stateParts(name, index) {
-  const state = index.states.get(name);
-  if (!state) return [];
-  const cpus = parseCPUs(state.cpus);
-  const parts = [
-    make("h2", {}, swatch(state.paint), capital(name)),
-    make("p", {class: "where"}, `${counted(cpus.length, "CPU")} · ${state.cpus}`),
+/** What both sides have alike, and whose it is on each. */
+function headOf(sides) {
+  const [{target, index}] = sides;
+  if (target.cpu === undefined) return [make("h2", {class: "pod-title"}, target.pod)];
+  const whose = sides.map((side) => whoseIs(target.cpu, side.index)).join(" → ");
+  return [
+    make("h2", {}, `CPU ${target.cpu}`, make("span", {class: "where"}, whereIs(target.cpu, index))),
+    make("p", {class: "whose"}, whose),
   ];
-  const there = index.scene.pods.filter(
-    (pod) =>
-      pod.admitted &&
-      !pod.ended &&
-      (pod.containers ?? []).some((one) => !one.exclusive && parseCPUs(one.cpus).includes(cpus[0])),
-  );
-  if (there.length)
-    parts.push(make("p", {class: "whose"}, `Containers of ${counted(there.length, "pod")} may run there.`));
-  return parts;
 }
 
-function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
+function nothing(index) {
+  const facts = index?.scene.facts ?? [];
+  return [
+    make("p", {class: "hint"}, "Point at a CPU or a pod to see who has what, and why."),
+    make(
+      "p",
+      {class: "hint keys"},
+      keycap("↵"),
+      " or a click pins it, ",
+      keycap("Esc"),
+      " releases, ",
+      keycap("?"),
+      " tells all keys",
+    ),
+    facts.length ? make("dl", {class: "sets"}, ...facts.map(factOf)) : null,
+  ].filter(Boolean);
 }
 
 /** A key as it is printed on one. */
