@@ -24,8 +24,8 @@ from pinfold.adapters.kubernetes.pod_checks import REASON as CPU_DECISION_DIFFER
 from pinfold.adapters.kubernetes.published_node import NAMESPACE as PUBLISHED
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.node_status import node_labels, node_status
-from pinfold.agent.node_name import NODE_NAME
 from pinfold.agent.cluster import NOT_PINNING
+from pinfold.agent.node_name import NODE_NAME
 from pinfold.cli import main
 from pinfold.cluster.classes.publishing import RIGHTS
 from pinfold.config.agent import (

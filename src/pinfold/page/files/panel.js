@@ -51,7 +51,10 @@ export class Panel {
     this.element.classList.toggle("empty", !target);
     this.element.classList.toggle("both", sides !== null);
     this.close.hidden = !pinned;
-    const [first, second] = sides ?? [{target, index}, {target: null, index}];
+    const [first, second] = sides ?? [
+      {target, index},
+      {target: null, index},
+    ];
     this.columns[0].turn(first.target, first.index, pinned, sides !== null);
     this.columns[1].turn(second.target, second.index, pinned, sides !== null);
     this.tell();
