@@ -19,8 +19,6 @@ MOST: Final = 150_000
 """Bytes of a picture."""
 
 WHY: Final = (
-    "admitted  Guaranteed",
-    "",
     "Container postgres  requests cpu 16, memory 16Gi",
     "  decided by  16 exclusive CPUs: Guaranteed pod",
     "              with a whole cpu request; from NUMA",
@@ -28,6 +26,8 @@ WHY: Final = (
     "              single-numa-node)",
     "  CPUs        12-27",
     "    1. took 8 whole cores on NUMA node 0: 12-27",
+    "",
+    "  Guaranteed · kubelet 1.36 · topology manager single-numa-node",
 )
 NOW: Final = 1_790_000_000
 """Seconds since the epoch: a Monday in September 2026, at 14:13 UTC."""
