@@ -69,10 +69,13 @@ def test_a_comparison_that_is_pinned_is_told_below_it(browser: Browser, tmp_path
         assert panel is not None
         assert maps is not None
         assert panel["y"] >= maps["y"] + maps["height"]
+        shadow = "all => [...new Set(all.map(one => getComputedStyle(one).boxShadow))]"
+        assert page.locator(".cell").evaluate_all(shadow) == ["none"], "it is what differs else"
 
 
 def test_outlines_are_around_the_digits(browser: Browser, tmp_path: Path) -> None:
     with shown(browser, written(tmp_path, compared())) as seen:
+        seen.page.locator(".cell[data-cpu='2']").first.click()
         printed(seen.page)
         drawn = seen.page.locator(".cell.marked").evaluate_all(
             """all => [...new Set(all.map(one => {
