@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -73,14 +72,6 @@ def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
 
 def _running_on(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[36])
-
-
-def test_a_node_is_called_as_its_host_is(node: AgentProcess) -> None:
-    node.start()
-    told = json.loads(node.run("status", "-o", "json").stdout)
-    assert told["agent"]["node"] == socket.gethostname().lower()
-    shown = node.run("status").stdout.splitlines()
-    assert shown[0].startswith(told["agent"]["node"])
 
 
 def test_containers_outlive_the_agent_and_are_adopted(node: AgentProcess) -> None:

@@ -43,6 +43,7 @@ def test_an_empty_node_has_a_status(api: Served) -> None:
     assert (status["reserved"], status["allocatable"], status["offline"]) == ("0", "1-7", "")
     assert status["agent"] == {
         "version": "0",
+        "node": "",
         "pid": os.getpid(),
         "started_at": 0.0,
         "state_dir": "/nowhere",
