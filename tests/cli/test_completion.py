@@ -278,6 +278,34 @@ def test_nodes_are_those_of_the_manifests(tmp_path: Path) -> None:
         assert completed("plan", *words) == ["worker-1", "worker-2"]
 
 
+def test_what_is_no_small_file_has_no_nodes(tmp_path: Path) -> None:
+    """Devices, pipes and sockets, large files, and many of them: no memory, and no waiting."""
+    node = "kind: Node\nmetadata: {name: far}\n"
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "large.yaml").write_text(node + "#" * (1 << 18))
+    own = tmp_path / "own"
+    own.mkdir()
+    for number in range(20):
+        (own / f"{number:02}.yaml").write_text("#" * ((1 << 18) - 1))
+    (own / "99.yaml").write_text(node)
+    words = ("/dev/zero", "~nobody-here/x", "a\0b", str(tmp_path), str(own))
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29));"
+        "from pinfold.completion.engine import Line; from pinfold.completion.table import Command;"
+        "from pinfold.completion.sources import SOURCES;"
+        f"line = Line(Command(), {{'--filename': {words!r}}}, []);"
+        "print(*SOURCES['nodes'](line, ''))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
+
+
 def test_programs_are_those_of_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "measure-it").touch()
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +25,8 @@ PATIENCE: Final = 0.4
 """Seconds that a TAB waits for the agent, at most."""
 _PIECE: Final = 1 << 16
 _MANIFEST_BYTES: Final = 1 << 18
+_ALL_BYTES: Final = 1 << 22
+"""As many as half a second is enough for."""
 _NODE: Final = re.compile(r"^kind:\s*[\"']?Node[\"']?\s*$", re.MULTILINE)
 _NAME: Final = re.compile(r"^metadata:\s*\n(?:[ ]+.*\n)*?[ ]+name:\s*[\"']?([\w.-]+)", re.MULTILINE)
 _INLINE_NAME: Final = re.compile(r"^metadata:\s*\{.*?\bname:\s*[\"']?([\w.-]+)", re.MULTILINE)
@@ -140,14 +143,34 @@ def _nodes(line: Line, _: str) -> Iterator[Word]:
 
 
 def _small_files(names: Iterable[str]) -> Iterator[str]:
+    left = _ALL_BYTES
     for name in names:
-        path = Path(name).expanduser()
+        try:
+            path = Path(name).expanduser()
+        except RuntimeError:
+            # Of a user that nobody knows.
+            continue
         for one in sorted(path.glob("*.y*ml")) if path.is_dir() else [path]:
-            try:
-                if one.stat().st_size <= _MANIFEST_BYTES:
-                    yield one.read_text(errors="replace")
-            except (OSError, ValueError):
-                continue
+            raw = _small_file(one)
+            left -= len(raw)
+            if left < 0:
+                return
+            yield raw.decode(errors="replace")
+
+
+def _small_file(path: Path) -> bytes:
+    """The content of a regular file that is not larger than a manifest; else nothing."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            # A device says that it has no bytes, and has no end.
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raw = (
+                    file.read(_MANIFEST_BYTES + 1) or b""
+                )  # None: a log of the kernel, with no news
+                return raw if len(raw) <= _MANIFEST_BYTES else b""
+    except (OSError, ValueError):
+        pass
+    return b""
 
 
 SOURCES: Final[Mapping[str, Source]] = MappingProxyType(
