@@ -23,6 +23,7 @@ from pinfold.adapters.kubernetes.access import (
     is_in_cluster,
 )
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.adapters.kubernetes.connection import Connection
 from pinfold.adapters.kubernetes.kubeconfig import from_kubeconfig
 from pinfold.ports.kubernetes import KubernetesError
 from tests.scenes.kube_api_peer import TOKEN, Certificates, KubeApiPeer, make_certificates, serving
@@ -231,6 +232,8 @@ def user(**fields: Any) -> Callable[[Any], object]:
         (cluster(**{"proxy-url": "http://p"}), "proxy-url: proxies are not supported"),
         (user(exec={"command": "aws"}), "user.exec: is not supported"),
         (user(username="me"), "user.username: is not supported"),
+        (cluster(**{"tls-server-name": "a b"}), "tls-server-name: is no name that a certificate"),
+        (user(tokenFile="go\0ne"), "go.*: no name that a file can have"),
         (user(tokenFile="gone"), "gone: .*No such file"),
         (user(**{"client-key-data": "eA=="}), "client-certificate: is not set, but client-key is"),
         (
@@ -246,6 +249,84 @@ def test_what_is_wrong_with_a_kubeconfig(
     with pytest.raises(KubernetesError, match=words) as error:
         from_kubeconfig(file)
     assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "",
+        "http:///x",
+        "http://",
+        "ftp://localhost",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:-1",
+        "http://127.0.0.1:abc",
+        "http://[::1",
+        "http://[zz]",
+        "http://[1.2.3.4]",
+        "http://::1",
+        "http://[::1]x",
+        "http://xn--/",
+        "http://a..b",
+        f"http://{'a' * 64}",
+        "http://a b",
+        "http://a\nb",
+        "http://caf\u00e9",
+        "http://a/\x01",
+        "http://a?token=SECRET",
+        "http://a#SECRET",
+        "http://me:SECRET@127.0.0.1:1",
+        "ftp://me:SECRET@127.0.0.1:1",
+        "http://me:SECRET@127.0.0.1:abc",
+    ],
+)
+def test_an_address_that_is_none(peer: KubeApiPeer, tmp_path: Path, server: str) -> None:
+    file = edited(peer, tmp_path / "config", cluster(server=server))
+    with pytest.raises(KubernetesError, match=r"config: cluster\.server: ") as error:
+        from_kubeconfig(file)
+    assert str(error.value).isprintable()
+    assert "SECRET" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "taken"),
+    [
+        ("HTTP://127.0.0.1:1", "http://127.0.0.1:1"),
+        ("HttpS://Some_Host.example.:6443/k8s/clusters/c-1/", None),
+        ("https://[::1]:6443", None),
+        ("https://[fe80::1]", None),
+        ("https://xn--caf-dma.example", None),
+    ],
+)
+def test_an_address_that_is_one(
+    peer: KubeApiPeer, tmp_path: Path, server: str, taken: str | None
+) -> None:
+    file = edited(peer, tmp_path / "config", cluster(server=server))
+    scheme, _, rest = server.partition("://")
+    expected = taken or f"{scheme.lower()}://{rest.rstrip('/')}"
+    assert from_kubeconfig(file).server == expected
+
+
+def test_a_host_with_letters_that_no_name_has() -> None:
+    with pytest.raises(KubernetesError, match="http://xn--ls8h: no name that a host has"):
+        Connection(Access("http://xn--ls8h", None), timeout=1)
+
+
+@pytest.mark.parametrize("token", ["SECR\u00e9T", "SEC\nRET", "SEC RET", "SECRET\n", "\x01SECRET"])
+def test_a_token_that_cannot_be_sent(peer: KubeApiPeer, tmp_path: Path, token: str) -> None:
+    file = edited(peer, tmp_path / "config", user(token=token))
+    with pytest.raises(KubernetesError) as error:
+        from_kubeconfig(file)
+    assert str(error.value) == f"{file}: user.token: cannot be sent (it is one word of ASCII)"
+
+
+def test_a_service_whose_address_is_none(tmp_path: Path, certificates: Certificates) -> None:
+    (tmp_path / "ca.crt").write_bytes(certificates.path("ca.crt").read_bytes())
+    (tmp_path / "token").write_text("t")
+    said = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "tcp://10.0.0.1:443"}
+    with pytest.raises(KubernetesError, match=r"KUBERNETES_SERVICE_PORT: .* is no https://"):
+        in_cluster(said, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,14 @@ Source: the documented places of a pod's service account.
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -20,6 +23,9 @@ HOST: Final = "KUBERNETES_SERVICE_HOST"
 PORT: Final = "KUBERNETES_SERVICE_PORT"
 
 _MAX_BYTES: Final = 1 << 20
+_MAX_NAME: Final = 253
+_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 
 
 class Access(Struct, frozen=True):
@@ -67,7 +73,10 @@ def in_cluster(
         raise KubernetesError(f"{HOST} is not set", "run in a pod, or configure a kubeconfig")
     authority = read_text(folder / "ca.crt", "the certificate of the cluster's authority")
     tls = trusting(authority, str(folder / "ca.crt"))
-    access = Access(_server(host, port), tls, token_file=folder / "token")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    if problem := server_problem(server):
+        raise KubernetesError(f"{HOST}, {PORT}: {problem}")
+    access = Access(server, tls, token_file=folder / "token")
     access.bearer()
     return access
 
@@ -79,6 +88,8 @@ def read_text(file: Path, what: str) -> str:
             raw = opened.read(_MAX_BYTES + 1)
     except OSError as error:
         raise KubernetesError(f"{file}: {what}: {error.strerror or error}") from None
+    except ValueError:
+        raise KubernetesError(f"{str(file)!r}: {what}: no name that a file can have") from None
     if len(raw) > _MAX_BYTES:
         raise KubernetesError(f"{file}: {what}: larger than 1 MiB")
     try:
@@ -87,9 +98,54 @@ def read_text(file: Path, what: str) -> str:
         raise KubernetesError(f"{file}: {what}: not UTF-8 text") from None
 
 
+def is_token(token: str) -> bool:
+    """Whether this can be sent as a token: one word."""
+    return bool(token) and token.isascii() and token.isprintable() and " " not in token
+
+
+def is_host(name: str) -> bool:
+    """Whether a host, or a certificate, can be called so: a DNS name or an IP address."""
+    try:
+        if ":" in name:
+            return bool(ipaddress.IPv6Address(name))
+        return bool(_HOST.fullmatch(name)) and bool(name.encode().decode("idna"))
+    except ValueError:
+        return False
+
+
+def server_problem(server: str) -> str:
+    """What is wrong with the address of an API server, with a scheme in small letters; "": nothing.
+
+    What may be a password in it is not told.
+    """
+    if _is_server(server):
+        return ""
+    if "@" in server:
+        return "has a user in it; API servers take no passwords"
+    shown = "this" if set(server) & set("?#") else repr(server[:_MAX_NAME])
+    return f"{shown} is no https:// address"
+
+
+def _is_server(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        port = parts.port
+    except ValueError:
+        return False
+    host = parts.netloc.removesuffix(f":{port}").removesuffix(":")
+    return (
+        server.startswith(("https://", "http://"))
+        and server.isascii()
+        and server.isprintable()
+        and not (parts.query or parts.fragment or port == 0)
+        and is_host(host.removeprefix("[").removesuffix("]") if ":" in host else host)
+        and (":" in host) == (host[:1] + host[-1:] == "[]")
+    )
+
+
 def _token(text: str, file: Path) -> str:
     token = text.strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
+    if not is_token(token):
         raise KubernetesError(f"{file}: holds no token", "it is one word")
     return token
 
@@ -109,7 +165,3 @@ def trusting(authority: str, where: str) -> ssl.SSLContext:
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
     tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return tls
-
-
-def _server(host: str, port: str) -> str:
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -74,6 +74,11 @@ class Connection:
         # Not at the first request: loading it takes some 80 ms, and a runtime may wait.
         import httpx  # noqa: PLC0415 - 63 ms: only where there is an API server
 
+        try:
+            _ = httpx.URL(access.server).host
+        except (httpx.InvalidURL, UnicodeError):
+            # Which letters names have is another matter to it than to who has read the address.
+            raise KubernetesError(f"{access.server}: no name that a host has") from None
         self._http = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
                 verify=access.tls or False,

@@ -22,8 +22,11 @@ from msgspec import Struct
 from pinfold.adapters.kubernetes.access import (
     Access,
     in_cluster,
+    is_host,
     is_in_cluster,
+    is_token,
     read_text,
+    server_problem,
     trusting,
 )
 from pinfold.adapters.kubernetes.exec_plugin import credential_of
@@ -166,6 +169,8 @@ class _Merged:
             user.material("client-certificate"),
             user.material("client-key"),
         )
+        if token and not is_token(token):
+            raise user.wrong("token", "cannot be sent", "it is one word of ASCII")
         if user.fields.get("exec") and not self._runs_plugins:
             raise user.wrong("exec", "is not supported", _INSTEAD)
         if user.fields.get("exec") and not (token or token_file):
@@ -205,9 +210,13 @@ class _Merged:
 
 
 def _server_of(cluster: _Entry) -> str:
-    server = cluster.text("server").rstrip("/")
-    if not server.startswith(("https://", "http://")) or server.endswith("//"):
-        raise cluster.wrong("server", f"{server!r} is no https:// address")
+    scheme, colon, rest = cluster.text("server").rstrip("/").partition("://")
+    server = f"{scheme.lower() if colon else scheme}{colon}{rest}"
+    if problem := server_problem(server):
+        raise cluster.wrong("server", problem)
+    name = cluster.text("tls-server-name")
+    if name and not is_host(name):
+        raise cluster.wrong("tls-server-name", "is no name that a certificate can have")
     if cluster.fields.get("insecure-skip-tls-verify") is True:
         raise cluster.wrong(
             "insecure-skip-tls-verify",
