@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.adapters.kubernetes import exec_plugin
 from pinfold.adapters.kubernetes.access import Access
 from pinfold.adapters.kubernetes.client import KubeClient
-from pinfold.adapters.kubernetes.exec_plugin import Credential, credential_of
+from pinfold.adapters.kubernetes.exec_plugin import Credential, PluginError, credential_of
 from pinfold.adapters.kubernetes.kubeconfig import users_access
 from pinfold.ports.kubernetes import KubernetesError
 from tests.scenes.kube_api_peer import TOKEN, Certificates, KubeApiPeer, make_certificates, serving
@@ -170,6 +173,49 @@ def test_what_is_wrong_with_a_plugin(
         users_access(file)
     assert str(file) in str(error.value)
     assert peer.requests == []
+
+
+@pytest.mark.parametrize("script", ["exec yes", "yes", "yes & wait"])
+def test_a_plugin_that_does_not_stop_printing(
+    peer: KubeApiPeer, tmp_path: Path, script: str
+) -> None:
+    file = with_plugin(peer, tmp_path, plugin(tmp_path, f"echo $$ > {tmp_path}/group; {script}"))
+    with pytest.raises(PluginError, match=r"login: printed no ExecCredential: more than 1 MiB"):
+        users_access(file)
+    assert _is_gone(int((tmp_path / "group").read_text()))
+
+
+def _is_gone(group: int) -> bool:
+    """Whether nobody of a process group lives; one that was killed may take a moment."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("script", ["sleep 1000", "sleep 1000 & wait", "exec >&-; sleep 1000"])
+def test_a_plugin_that_does_not_end(
+    peer: KubeApiPeer, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exec_plugin, "TIMEOUT", 0.5)
+    file = with_plugin(peer, tmp_path, plugin(tmp_path, f"echo $$ > {tmp_path}/group; {script}"))
+    with pytest.raises(PluginError, match=r"login: has not ended within 0\.5 s"):
+        users_access(file)
+    assert _is_gone(int((tmp_path / "group").read_text()))
+
+
+def test_a_plugin_that_leaves_somebody_behind(peer: KubeApiPeer, tmp_path: Path) -> None:
+    """A browser, or a cache of credentials: it has the plugin's standard output, and lives on."""
+    (tmp_path / "answer").write_text(printed(token=TOKEN))
+    script = f"sleep 1000 & echo $! > {tmp_path}/left; cat {tmp_path}/answer"
+    before = time.monotonic()
+    access = users_access(with_plugin(peer, tmp_path, plugin(tmp_path, script)))
+    assert time.monotonic() - before < 30
+    os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+    assert node_by(access) == "n1"
 
 
 _JSON = st.recursive(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +31,10 @@ _VERSIONS: Final = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
 _KIND: Final = "ExecCredential"
 _INFO: Final = "KUBERNETES_EXEC_INFO"
 _MOST: Final = 1 << 20
+_PATIENCE: Final = 1.0
+"""Seconds for what a plugin that has ended leaves behind, which may still print for it."""
+_LOOK: Final = 0.05
+"""Seconds between two looks whether it has ended."""
 
 
 class PluginError(KubernetesError):
@@ -138,28 +145,74 @@ def _run(
     words: list[str], environment: Mapping[str, str], what: str, *, interactive: bool
 ) -> bytes:
     try:
-        done = subprocess.run(  # noqa: S603 - what the user's own kubeconfig says, as kubectl does
+        process = subprocess.Popen(  # noqa: S603 - what the user's own kubeconfig says, as kubectl does
             words,
             env=environment,
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            timeout=TIMEOUT,
-            check=False,
+            # One that is told to ask nobody has no terminal, and ends with all that it has started.
+            start_new_session=not interactive,
         )
-    except subprocess.TimeoutExpired:
-        raise PluginError(f"{what}: has printed nothing within {TIMEOUT:g} s") from None
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         raise KubernetesError(f"{what}: cannot be started: {reason}") from None
-    if done.returncode:
-        raise PluginError(f"{what}: ended with status {done.returncode}", "run it by hand")
-    return done.stdout
+    with process:
+        try:
+            printed = _printed_by(process, time.monotonic() + TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise PluginError(f"{what}: has not ended within {TIMEOUT:g} s") from None
+        finally:
+            # Whoever still writes is ended by that.
+            cast("IO[bytes]", process.stdout).close()
+            if process.poll() is None:
+                _end(process, group=not interactive)
+    if len(printed) > _MOST:
+        raise PluginError(f"{what}: printed no {_KIND}: more than {_MOST >> 20} MiB")
+    if process.returncode:
+        raise PluginError(f"{what}: ended with status {process.returncode}", "run it by hand")
+    return printed
+
+
+def _printed_by(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    """What a process prints until it ends, or has printed too much; raises TimeoutExpired.
+
+    What it leaves behind may hold its standard output for as long as it likes.
+    """
+    output = cast("IO[bytes]", process.stdout).fileno()
+    poll = select.poll()
+    poll.register(output)
+    printed = bytearray()
+    until = deadline
+    while len(printed) <= _MOST:
+        if until == deadline and process.poll() is not None:
+            until = time.monotonic() + _PATIENCE
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        if poll.poll(min(left, _LOOK) * 1000):
+            piece = os.read(output, _MOST + 1 - len(printed))
+            if not piece:
+                process.wait(max(0.0, deadline - time.monotonic()))
+                break
+            printed += piece
+    else:
+        return bytes(printed)
+    if process.poll() is None:
+        raise subprocess.TimeoutExpired(process.args, TIMEOUT)
+    return bytes(printed)
+
+
+def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
+    """Kill a process that has not been waited for yet, with its group."""
+    if group:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
 
 
 def _taken(printed: bytes, plugin: _Exec, what: str) -> Credential:
     try:
-        if len(printed) > _MOST:
-            raise msgspec.ValidationError(f"more than {_MOST >> 20} MiB")
         told = msgspec.json.decode(printed, type=_Printed)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PluginError(f"{what}: printed no {_KIND}: {error}") from None
