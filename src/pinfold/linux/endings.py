@@ -35,7 +35,7 @@ def end_at_once() -> None:
 def end_with_cleanup() -> None:
     """From now on they raise KeyboardInterrupt and SystemExit, so that what was begun is undone."""
     # asyncio looks for just this handler, and has a better one of its own then.
-    _have(signal.default_int_handler, _terminated)
+    _have(signal.default_int_handler, ended_by)
     sys.unraisablehook = _unless_interrupted
 
 
@@ -49,7 +49,8 @@ def _at_once(number: int, _: FrameType | None) -> None:
     os._exit(BY_SIGNAL + number)
 
 
-def _terminated(number: int, _: FrameType | None) -> None:
+def ended_by(number: int, _: FrameType | None) -> None:
+    """A handler of a signal that ends the program, with cleanup."""
     raise SystemExit(BY_SIGNAL + number)
 
 

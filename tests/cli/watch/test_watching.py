@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
+import signal
 import subprocess
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,3 +141,33 @@ def test_of_another_namespace_nothing_is_told_neither_what_its_containers_do(
             while not event.get("observed", {}).get("containers"):
                 event = json.loads(program.stdout.readline())
     assert [one["pod"] for one in event["observed"]["containers"]] == ["default/one"]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT],
+    ids=lambda one: one.name,
+)
+def test_whatever_ends_it_the_terminal_is_as_it_was(api: Served, number: signal.Signals) -> None:
+    terminal, end = pty.openpty()
+    before = termios.tcgetattr(end)
+    program = subprocess.Popen(
+        pinfold("status", "--watch", "--socket", str(api.path)),
+        env={**os.environ, "TERM": "xterm"},
+        stdin=end,
+        stdout=end,
+        stderr=end,
+    )
+    shown = b""
+    while b"q quit" not in shown:
+        shown += os.read(terminal, 65536)
+    program.send_signal(number)
+    # What waits to be read would keep its last words from being written.
+    while b"\033[?1049l" not in shown:
+        assert select.select([terminal], (), (), 15)[0], shown[-200:]
+        shown += os.read(terminal, 65536)
+    assert program.wait(15) == 128 + number
+    assert shown.endswith(b"\033[?7h\033[?25h\033[?1049l")
+    assert termios.tcgetattr(end) == before
+    os.close(end)
+    os.close(terminal)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Final, Self
 
+from pinfold.linux.endings import ended_by
 from pinfold.render.terminal import cell_width
 
 _ENTER: Final = "\033[?1049h\033[?25l\033[?7l\033[2J"
@@ -29,7 +30,9 @@ _KEYS: Final = {
     "end": (b"\033[F", b"\033[4~", b"\033OF", b"G"),
 }
 _NAMES: Final = {key: name for name, keys in _KEYS.items() for key in keys}
-_SIGNALS: Final = (signal.SIGWINCH, signal.SIGTSTP)
+_ENDING: Final = (signal.SIGHUP, signal.SIGQUIT)
+"""Those that would end the program without a word to the terminal."""
+_SIGNALS: Final = (signal.SIGWINCH, signal.SIGTSTP, *_ENDING)
 
 
 class Screen:
@@ -69,6 +72,9 @@ class Screen:
             signal.signal(signal.SIGWINCH, self._resized)
             if self._handlers[signal.SIGTSTP] is not signal.SIG_IGN:
                 signal.signal(signal.SIGTSTP, self._stopped)
+            for number in _ENDING:
+                if self._handlers[number] is not signal.SIG_IGN:
+                    signal.signal(number, ended_by)
             self._take()
         except BaseException:
             self.__exit__()
@@ -77,7 +83,8 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         """Leave it as it was; no signal comes in between."""
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        ending = (signal.SIGINT, signal.SIGTERM, *_ENDING)
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         try:
             self._give_back()
         finally:

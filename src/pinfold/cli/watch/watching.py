@@ -64,7 +64,7 @@ class Watching:
 
         Raises:
             RefusedError, NoAgentError: it was not there at the beginning.
-            SystemExit: 130 at SIGINT, 143 at SIGTERM.
+            SystemExit: 130 at SIGINT, 143 at SIGTERM, 129 at SIGHUP, 131 at SIGQUIT.
         """
         events = follow(self._client)
         first = next(events)
