@@ -16,9 +16,14 @@ def start(name: str = "pinfold") -> None:
     end_at_once()
     if sys.argv[1:] and sys.argv[1].startswith("__complete"):
         # Between two keys there is no time to load the command line.
-        import_module("pinfold.completion.program").answer_shell(
+        shell = import_module("pinfold.completion.program")
+        text = shell.answer_of(
             sys.argv[1:], lambda: import_module("pinfold.cli.completion_table").table()
         )
+        try:
+            shell.write(text)
+        except OSError as error:
+            import_module("pinfold.cli.start.streams").end_unwritten(error)
         return
     import_module("pinfold.cli").main(prog_name=name)
 

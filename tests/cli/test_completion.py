@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import socket
 import subprocess
@@ -230,6 +231,41 @@ def test_the_program_answers_as_cobra_does(lines: Lines) -> None:
     done = asked(str(lines.socket), "resize", "po")
     assert done.stdout.splitlines() == ["pod/db\tRunning", ":4"]
     assert asked(str(lines.socket), "plan", "--resize", "").stdout == "pod/db=\tRunning\n:6\n"
+
+
+@pytest.mark.parametrize(
+    ("onto", "status", "words"),
+    [
+        (">/dev/full", 1, "Error: standard output: No space left on device\n"),
+        (">&-", 1, "Error: standard output: it is closed; >/dev/null is for what nobody wants"),
+        (">/dev/full 2>/dev/full", 1, ""),
+        (">&- 2>&-", 1, ""),
+        ("| true; exit ${PIPESTATUS[0]}", 141, ""),
+    ],
+)
+def test_an_answer_that_cannot_be_written(onto: str, status: int, words: str) -> None:
+    # It has to be late, so that nobody reads any more.
+    script = f'(sleep 0.5; exec "$0" -m pinfold __complete plan --po) {onto}'
+    line = ["bash", "-c", script, sys.executable]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(words)
+    assert done.stderr.count("\n") == bool(words)
+
+
+def test_a_terminal_that_hangs_up_before_the_answer() -> None:
+    terminal, end = pty.openpty()
+    line = [sys.executable, "-m", "pinfold", "__complete", "plan", "--po"]
+    os.close(terminal)
+    done = subprocess.run(line, stdout=end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(end)
+    assert (done.returncode, done.stderr) == (1, "Error: standard output: Input/output error\n")
+
+
+def test_bytes_that_are_no_text_come_back_as_they_are() -> None:
+    line = [sys.executable, "-m", "pinfold", "__complete", "history", "--kind"]
+    done = subprocess.run([*map(os.fsencode, line), b"\xff,mov"], capture_output=True, check=True)
+    assert done.stdout.startswith(b"\xff,moved")
 
 
 @pytest.mark.parametrize("listens", [False, True], ids=["nobody", "who never answers"])

@@ -6,9 +6,9 @@ The last word is the one that is completed.  The answer is that of Cobra's progr
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
@@ -24,6 +24,7 @@ LINE: Final = "__complete-line"
 
 _LONGEST: Final = 0.5
 """Seconds after which there is no answer, whatever takes so long."""
+_OUTPUT: Final = 1
 _NO_SPACE, _NO_FILES, _FOLDERS = 2, 4, 16
 """Cobra's ShellCompDirective."""
 
@@ -32,8 +33,8 @@ class _Late(BaseException):
     """It has taken too long."""
 
 
-def answer_shell(arguments: Sequence[str], make_table: Callable[[], Command]) -> None:
-    """Print what the shell asks for; nothing, where it cannot be had in time.
+def answer_of(arguments: Sequence[str], make_table: Callable[[], Command]) -> str:
+    """What the shell asks for; nothing, where it cannot be had in time.
 
     Args:
         arguments: :data:`WORDS` or :data:`LINE`, and what follows it.
@@ -47,7 +48,14 @@ def answer_shell(arguments: Sequence[str], make_table: Callable[[], Command]) ->
         signal.setitimer(signal.ITIMER_REAL, 0)
     except _Late:
         text = f":{_NO_FILES}\n"
-    sys.stdout.write(text)
+    return text
+
+
+def write(text: str) -> None:
+    """Print it, whatever the words of the line are; raises OSError where that cannot be."""
+    rest = os.fsencode(text)
+    while rest:
+        rest = rest[os.write(_OUTPUT, rest) :]
 
 
 def _late(_number: int, _frame: FrameType | None) -> None:

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from pinfold.cli.output import Refused
 from pinfold.cli.start.exit_statuses import UNREAD
@@ -77,6 +77,16 @@ def take_over() -> None:
         sys.stdin = open(_INPUT, encoding="utf-8", closefd=False)  # noqa: SIM115 - a descriptor, for as long as the program runs
     sys.stdout = _text(_Output(_OUTPUT, "w", closefd=False), sys.stdout)
     sys.stderr = _text(_Error(_ERROR, "w", closefd=False), sys.stderr)
+
+
+def end_unwritten(error: OSError) -> NoReturn:
+    """End a program that has not taken them over, and could not write what it had to say."""
+    take_over()
+    if error.errno == errno.EPIPE:
+        raise SystemExit(UNREAD.code)
+    refused = OutputError(error)
+    refused.show()
+    raise SystemExit(refused.exit_code)
 
 
 def _text(raw: io.FileIO, before: TextIO | None) -> io.TextIOWrapper:
