@@ -168,6 +168,17 @@ def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
     done = run(*PLAN, PODS, "-o", f"jsonpath-file={file}.none")
     assert done.exit_code == 2
     assert done.stderr == f"Error: -o jsonpath-file={file}.none: No such file or directory\n"
+    file.write_bytes(b"\xff")
+    done = run(*PLAN, PODS, "-o", f"jsonpath-file={file}")
+    assert (done.exit_code, "not UTF-8 text" in done.stderr) == (2, True)
+
+
+def test_a_file_of_a_template_has_an_end(tmp_path: Path) -> None:
+    (tmp_path / "large").write_text("x" * ((1 << 20) + 1))
+    for file in ("/dev/zero", str(tmp_path / "large")):
+        done = run(*PLAN, PODS, "-o", f"jsonpath-file={file}")
+        told = f"Error: -o jsonpath-file={file}: larger than 1 MiB; is it a template?\n"
+        assert (done.exit_code, done.stdout, done.stderr) == (2, "", told)
 
 
 @pytest.mark.parametrize(

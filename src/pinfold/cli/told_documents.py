@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
 
 from pinfold.cli.output import InputError, input_errors
+from pinfold.config.file_text import file_text
+from pinfold.config.values import ConfigError
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.formats.yaml_writing import written_yaml
 from pinfold.render.jsonpath.parts import TemplateError
 from pinfold.render.jsonpath.printing import printed
 from pinfold.render.jsonpath.reading import read_template
 
+_MAX_BYTES: Final = 1 << 20
+"""Of a template in a file."""
 _DEFAULT_NAMESPACE: Final = "default"
 _ALWAYS: Final = ("NAMESPACE", "NAME", "STATUS", "QOS", "CPUS")
 _HEADS: Final = (*_ALWAYS, "NUMA", "DEVICES", "NODE", "RESTARTS", "REASON")
@@ -140,8 +143,5 @@ def _fails_again(container: Mapping[str, Any]) -> bool:
 
 def template_in(path: str) -> str:
     """The template that a file holds; raises InputError where it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise InputError(f"-o jsonpath-file={path}: {why}") from None
+    with input_errors(ConfigError, prefix="-o jsonpath-file="):
+        return file_text(path, _MAX_BYTES, "a template")
