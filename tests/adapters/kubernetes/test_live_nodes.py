@@ -148,7 +148,7 @@ def test_pods_of_the_api_are_read_without_a_word(tmp_path: Path) -> None:
         (200, {"metadata": {"continue": 7}}, "is it an API server"),
         (200, {"metadata": {}, "items": [None]}, "is it an API server|has no name"),
         (200, {"metadata": {}, "items": [{"metadata": {"name": 7}}]}, "has no name"),
-        (200, {"metadata": {"continue": "x"}, "items": []}, "more than 10,000 pods"),
+        (200, {"metadata": {"continue": "x"}, "items": []}, "a continue token came again"),
     ],
 )
 def test_an_answer_that_is_none(
@@ -159,6 +159,61 @@ def test_an_answer_that_is_none(
     with pytest.raises(KubernetesError, match=words) as error:
         read(peer.kubeconfig(tmp_path / "config"), "n1", timeout=60.0)
     assert "\n" not in str(error.value)
+
+
+def _in_parts(number: int) -> Any:
+    metadata = {"continue": f"c{number}", "resourceVersion": "7"}
+    return metadata, [live_pod(f"p{number}", "n1")]
+
+
+def _expires(number: int, query: str) -> Any:
+    if "continue=" in query:
+        return 410, {"kind": "Status", "reason": "Expired", "message": "too old"}
+    metadata, items = _in_parts(number)
+    return 200, {"metadata": metadata, "items": items}
+
+
+def _circles(number: int, _query: str) -> Any:
+    metadata, items = _in_parts(number % 3)
+    return 200, {"metadata": metadata, "items": items}
+
+
+def _empty(number: int, _query: str) -> Any:
+    return 200, {"metadata": _in_parts(number)[0], "items": None}
+
+
+def _sparse(number: int, _query: str) -> Any:
+    metadata, items = _in_parts(number)
+    return 200, {"metadata": metadata, "items": items}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "most"),
+    [
+        (_expires, "expired while it was read, and again when it was begun anew", 4),
+        (_circles, "goes round in circles: a continue token came again", 4),
+        (_empty, "10 parts of a list with nothing in them", 10),
+        (_sparse, "a list of more than 200 parts", 201),
+    ],
+)
+def test_a_list_that_has_no_end(
+    peer: KubeApiPeer, tmp_path: Path, answer: Any, words: str, most: int
+) -> None:
+    LiveCluster().behind(peer).node("n1")
+    before, asked = peer.failing, 0
+
+    def endless(request: Any) -> Any:
+        nonlocal asked
+        path, _, query = request.path.partition("?")
+        if path != "/api/v1/pods":
+            return before(request)
+        asked += 1
+        return answer(asked - 1, query)
+
+    peer.failing = endless
+    with pytest.raises(KubernetesError, match=f"/api/v1/pods: .*{words}"):
+        read(peer.kubeconfig(tmp_path / "config"), "n1", timeout=60.0)
+    assert asked <= most
 
 
 def test_a_server_that_does_not_answer(peer: KubeApiPeer, tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ CHUNK: Final = 500
 
 _MOST_IN_A_CHUNK: Final = 256 << 20
 _MOST_PARTS: Final = 200
+_MOST_EMPTY: Final = 10
+"""Parts of a list with nothing in them, one after another."""
+_WHOSE: Final = "is it an API server?"
 _WATCH: Final = 240.0
 """Seconds after which a server ends a watch; up to twice as many, so that not all end at once."""
 _LATE: Final = 15.0
@@ -192,11 +195,12 @@ class KubeObjects:
             if part.is_first:
                 found.clear()
             found += part.objects
+            what = f"{self.server}: GET {_path(resource)}"
+            if len(found) > most:
+                raise KubernetesError(f"{what}: more than {most:,} {resource.plural}")
             # Parts with next to nothing in them would have no end either.
-            if len(found) > most or parts > _MOST_PARTS:
-                raise KubernetesError(
-                    f"{self.server}: GET {_path(resource)}: more than {most:,} {resource.plural}"
-                )
+            if parts > _MOST_PARTS:
+                raise KubernetesError(f"{what}: a list of more than {_MOST_PARTS} parts", _WHOSE)
         return found
 
     async def proxied(self, node: str, path: str) -> Object:
@@ -252,7 +256,9 @@ class KubeObjects:
     ) -> AsyncIterator[Listed[T]]:
         decoder = msgspec.json.Decoder(_List[of])  # type: ignore[valid-type] # made for it
         path = _path(resource, namespace)
+        what = f"{self.server}: GET {path}"
         limit, continued, is_first = self._chunk, "", True
+        is_anew, empty, seen = False, 0, {""}
         while is_first or continued:
             said = {
                 "limit": limit,
@@ -267,11 +273,29 @@ class KubeObjects:
             except GoneError:
                 if is_first:
                     raise
+                if is_anew:
+                    raise GoneError(
+                        f"{what}: the list has expired while it was read, and again when it was "
+                        "begun anew",
+                        status=_GONE,
+                    ) from None
                 # The rest of this list is forgotten: one of now, at once, as chunks take too long.
                 limit, continued, is_first = 0, "", True
+                is_anew, empty, seen = True, 0, {""}
                 continue
             found = self._decoded(decoder, raw, asked)
             continued = found.metadata.continued
+            if continued and continued in seen:
+                raise KubernetesError(
+                    f"{what}: a list that goes round in circles: a continue token came again",
+                    _WHOSE,
+                )
+            seen.add(continued)
+            empty = 0 if found.items else empty + 1
+            if continued and empty >= _MOST_EMPTY:
+                raise KubernetesError(
+                    f"{what}: {empty} parts of a list with nothing in them", _WHOSE
+                )
             version = found.metadata.resourceVersion
             yield Listed(found.items or (), version, is_first, not continued)
             is_first = False
@@ -330,7 +354,7 @@ class KubeObjects:
             return decoder.decode(raw)
         except msgspec.MsgspecError as error:
             raise KubernetesError(
-                f"{self.server}: GET {path.partition('?')[0]}: {error}", "is it an API server?"
+                f"{self.server}: GET {path.partition('?')[0]}: {error}", _WHOSE
             ) from None
 
 
