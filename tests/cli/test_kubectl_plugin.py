@@ -135,6 +135,33 @@ def test_a_kubectl_that_a_signal_ends_is_ended_with_like_in_a_shell(tmp_path: Pa
     assert done.returncode == 128 + signal.SIGKILL
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--node", "a,spec.x=y"),
+        ("--node", "-A"),
+        ("--node", "gpu-*"),
+        ("--agents-namespace", "--all-namespaces"),
+        ("--agents-namespace", "a.b"),
+    ],
+)
+def test_what_is_no_name_is_not_given_to_kubectl(tmp_path: Path, option: str, value: str) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\necho "$@" >> "$0.asked"\n')
+    kubectl.chmod(0o755)
+    names = {"--node": "worker-1", "--agents-namespace": "pinfold"} | {option: value}
+    done = subprocess.run(
+        [sys.executable, "-m", "pinfold", "status", *(f"{k}={v}" for k, v in names.items())],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Error: {option}: {value!r}: " in done.stderr
+    assert not (tmp_path / "kubectl.asked").exists()
+
+
 def test_a_node_without_an_agent_is_told(laptop: Laptop, cluster: AgentsInPods) -> None:
     done = laptop("status", "--node", "worker-9")
     assert done.returncode == 1

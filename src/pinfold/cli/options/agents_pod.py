@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from pinfold.cli.output import InputError, Refused
 from pinfold.cli.start.words import words_of
+from pinfold.core.values.names import label_problems, subdomain_problems
 from pinfold.linux.endings import exit_status
 
 _LABEL: Final = "app.kubernetes.io/name=pinfold"
@@ -40,6 +41,8 @@ class AgentsPod(Struct, frozen=True):
     @classmethod
     def on(cls, node: str, context: str | None, namespace: str, *, verbose: bool) -> AgentsPod:
         """Find it; exits with one line where there is none, or where that may not be asked."""
+        _check_name("--node", node, subdomain_problems)
+        _check_name("--agents-namespace", namespace, label_problems)
         if shutil.which("kubectl") is None:
             raise InputError(
                 "--node: there is no kubectl, which asks the cluster; on the node itself leave "
@@ -98,6 +101,12 @@ class AgentsPod(Struct, frozen=True):
                 click.echo(line, err=True)
         if done.returncode:
             raise SystemExit(exit_status(done.returncode))
+
+
+def _check_name(option: str, name: str, problems: Callable[[str], Iterable[str]]) -> None:
+    """Refuse what kubectl would take for more than a name: another selector, an option."""
+    for problem in problems(name):
+        raise click.UsageError(f"{option}: {name!r}: {problem}")
 
 
 def _without_own(words: Sequence[str]) -> Iterator[str]:
