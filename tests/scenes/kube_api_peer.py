@@ -118,6 +118,8 @@ class KubeApiPeer:
     failing: Callable[[Request], Answer | None] = lambda _: None
     token: str = TOKEN
     port: int = 0
+    retry_after: str = ""
+    """What it says with each 429; "" for nothing."""
 
     @property
     def server(self) -> str:
@@ -261,6 +263,8 @@ def serving(certificates: Certificates) -> Iterator[KubeApiPeer]:
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
             self.send_header("Content-Type", "application/json")
+            if status == 429 and peer.retry_after:
+                self.send_header("Retry-After", peer.retry_after)
             self.end_headers()
             self.wfile.write(text)
 

@@ -313,6 +313,56 @@ def test_a_host_with_letters_that_no_name_has() -> None:
         Connection(Access("http://xn--ls8h", None), timeout=1)
 
 
+@pytest.mark.parametrize(
+    ("method", "busy", "after", "timeout", "asked"),
+    [
+        ("GET", 2, "0", 5.0, 3),
+        ("GET", 1, "1", 5.0, 2),
+        ("GET", 9, "0", 5.0, 4),
+        ("GET", 1, "6", 20.0, 1),
+        ("GET", 1, "5", 4.0, 1),
+        ("GET", 1, "", 5.0, 1),
+        ("GET", 1, "-1", 5.0, 1),
+        ("GET", 1, "Fri, 31 Dec 1999 23:59:59 GMT", 5.0, 1),
+        ("PATCH", 1, "0", 5.0, 1),
+    ],
+)
+def test_a_server_that_has_too_much_to_do(
+    peer: KubeApiPeer,
+    tmp_path: Path,
+    *,
+    method: str,
+    busy: int,
+    after: str,
+    timeout: float,
+    asked: int,
+) -> None:
+    """A read waits as it says, a few times and not for long; within its own time."""
+    peer.put_pod({"metadata": {"name": "db"}})
+    refused = (429, {"kind": "Status", "message": "too many requests"})
+    peer.requests.clear()
+
+    async def ask() -> None:
+        connection = Connection(from_kubeconfig(peer.kubeconfig(tmp_path / "c")), timeout=timeout)
+        try:
+            await connection.read(method, "/api/v1/namespaces/default/pods/db")
+        finally:
+            await connection.close()
+
+    peer.retry_after = after
+    peer.failing = lambda _: refused if len(peer.requests) <= busy else None
+    try:
+        if asked > busy:
+            asyncio.run(ask())
+        else:
+            with pytest.raises(KubernetesError, match="status 429: 'too many requests'") as error:
+                asyncio.run(ask())
+            assert error.value.status == 429
+    finally:
+        peer.failing, peer.retry_after = (lambda _: None), ""
+    assert len(peer.requests) == asked
+
+
 @pytest.mark.parametrize("token", ["SECR\u00e9T", "SEC\nRET", "SEC RET", "SECRET\n", "\x01SECRET"])
 def test_a_token_that_cannot_be_sent(peer: KubeApiPeer, tmp_path: Path, token: str) -> None:
     file = edited(peer, tmp_path / "config", user(token=token))

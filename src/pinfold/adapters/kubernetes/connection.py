@@ -27,6 +27,10 @@ _REMEDIES: Final = {
     401: "the token or certificate is not known or has expired",
     403: "give this account the rights of deploy/kubernetes",
 }
+_TOO_MANY: Final = 429
+_SHORT: Final = frozenset(map(str, range(6)))
+"""Seconds that are waited where a server says so; who says more is not waited for."""
+_TRIES: Final = 4
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     # A watch may be silent for minutes: a server that is gone is noticed within 30 s all the same.
@@ -34,6 +38,14 @@ _KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
+
+
+class _BusyError(KubernetesError):
+    """A server has too much to do, and says in how many seconds to ask again."""
+
+    def __init__(self, refused: KubernetesError, seconds: int) -> None:
+        super().__init__(refused.problem, refused.remedy, status=refused.status)
+        self.seconds = seconds
 
 
 class Asked(Struct, frozen=True):
@@ -125,14 +137,27 @@ class Connection:
         *,
         most: int = _MAX_ANSWER,
     ) -> bytes:
-        """The answer as it came, of ``most`` bytes at the most."""
+        """The answer as it came, of ``most`` bytes at the most.
+
+        A server that has too much to do says when to ask again: what only reads is, a few times.
+        """
         what = self._what(method, path)
+        until = time.monotonic() + self._timeout
+        tries = _TRIES if method == "GET" else 1
         try:
-            async with (
-                asyncio.timeout(self._timeout),
-                self._begun(what, method, path, body, content_type, most=most) as answer,
-            ):
-                return await _body(what, answer, most)
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    tries -= 1
+                    try:
+                        async with self._begun(
+                            what, method, path, body, content_type, most=most
+                        ) as answer:
+                            return await _body(what, answer, most)
+                    except _BusyError as busy:
+                        if not tries or time.monotonic() + busy.seconds >= until:
+                            raise
+                        seconds = busy.seconds
+                    await asyncio.sleep(seconds)
         except TimeoutError:
             raise KubernetesError(f"{what}: no answer within {self._timeout:g} s") from None
 
@@ -199,7 +224,11 @@ class Connection:
             ) as answer:
                 status = answer.status_code
                 if answer.status_code >= 300:
-                    raise _refused(what, answer.status_code, await _body(what, answer, most))
+                    refused = _refused(what, answer.status_code, await _body(what, answer, most))
+                    after = answer.headers.get("Retry-After", "")
+                    if answer.status_code == _TOO_MANY and after in _SHORT:
+                        raise _BusyError(refused, int(after))
+                    raise refused
                 yield answer
         except httpx.ReadTimeout:
             waited = silence or self._timeout
