@@ -26,6 +26,9 @@ OVERLAYS = {
 
 pytestmark = needs_helm
 
+OBJECTS = frozenset({"image", "config", "page", "podAnnotations", "podLabels"})
+"""Values of which the templates take a part."""
+
 
 def comparable(objects: Objects) -> Objects:
     """Without what either way of installing adds by itself, and the configuration as it is read."""
@@ -189,11 +192,20 @@ def test_another_namespace_is_everywhere(tmp_path: Path) -> None:
         ('page={"enabled":1}', "enabled"),
         ('page={"token":"x"}', "token"),
         ('runtimeFolder="run"', "runtimeFolder"),
+        *((f"{name}=null", f"{name} is required") for name in sorted(OBJECTS)),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path: Path, setting: str, named: str) -> None:
     said = helm(tmp_path, "template", "x", str(CHART), "--set-json", setting, status=1)
     assert named in said
+    assert "don't meet the specifications of the schema" in said
+
+
+def test_no_null_is_an_error_of_a_template(tmp_path: Path) -> None:
+    """Helm takes null for a value that is left out, also of the chart's own values."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for name in sorted(values.keys() - OBJECTS):
+        helm(tmp_path, "template", "x", str(CHART), "--set", f"{name}=null")
 
 
 def test_every_value_is_described(tmp_path: Path) -> None:
