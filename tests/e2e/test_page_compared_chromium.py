@@ -58,7 +58,7 @@ def test_a_cpu_that_changes_is_told_with_both_owners_and_reasons(seen: Shown, pl
     expect(after.locator("h3").first).to_contain_text("kubelet-new.yaml")
     for side, reason in ((before, "took 4 whole cores"), (after, "8 exclusive CPUs")):
         expect(side.locator(".line", has_text=reason)).to_be_in_viewport(ratio=1)
-    found = Axe().run(page, context=".panel")
+    found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     assert seen.told == []
     page.keyboard.press("Escape")
