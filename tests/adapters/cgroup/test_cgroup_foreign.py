@@ -208,7 +208,7 @@ def test_without_root_the_remedy_is_said(kernel: Kernel) -> None:
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert "no permission to make cgroups (run as root, or have the cgroup deleg" in run.stdout
+    assert "no permission to make cgroups; run as root, or have the cgroup deleg" in run.stdout
 
 
 @pytest.mark.parametrize("parent", ["/no/such/cgroup", "/../../tmp"])

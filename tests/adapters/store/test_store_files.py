@@ -205,7 +205,7 @@ def test_a_newer_form_is_refused_and_left_alone(tmp_path: Path) -> None:
     alter(path, "CREATE TABLE new (x)", f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     before = everything(tmp_path)
     newest = len(MIGRATIONS)
-    words = rf"{path}: written by a newer pinfold \(form {newest + 1}.*{newest}\) \(run that one"
+    words = rf"{path}: written by a newer pinfold \(form {newest + 1}.*{newest}\); run that one"
     for refuse in (load, read_only):
         with pytest.raises(StoreError, match=words):
             refuse(path)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -262,16 +263,21 @@ def others_may_run_python() -> bool:
 
 
 @pytest.mark.skipif(not others_may_run_python(), reason="no other user may run this Python")
-def test_who_may_not_ask_the_agent_serves_nothing_of_it(tmp_path: Path) -> None:
+def test_who_may_not_ask_the_agent_serves_nothing_of_it() -> None:
     """The page has the rights of whoever serves it, and no more."""
-    tmp_path.chmod(0o755)
-    for above in tmp_path.parents[:2]:
-        above.chmod(0o755)
-    token = file_with(tmp_path / "token")
-    os.chown(token, 12345, 12345)
-    with served(tmp_path / "a.sock"):
-        (tmp_path / "a.sock").chmod(0o666)
-        words = ["--socket", str(tmp_path / "a.sock"), "--token-file", str(token), *AT]
+    # What is above a test's own folder is its user's alone.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        token = file_with(folder / "token")
+        os.chown(token, 12345, 12345)
+        _is_served_nothing(folder / "a.sock", token)
+
+
+def _is_served_nothing(path: Path, token: Path) -> None:
+    with served(path):
+        path.chmod(0o666)
+        words = ["--socket", str(path), "--token-file", str(token), *AT]
         with begun(*words, user=12345) as page:
             page.begin()
             page.enter("t" * 43)

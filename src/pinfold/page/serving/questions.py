@@ -177,7 +177,7 @@ class AskedAgent:
             # Also where it lets nobody in but its own user and root.
             raise AwayError(
                 f"the agent at {self._socket} has hung up: {error or type(error).__name__}",
-                "it has ended, or it does not answer this user: it does its own and root",
+                "it has ended; or only its own user and root may ask it, and this is another",
             ) from None
 
 
