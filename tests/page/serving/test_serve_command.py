@@ -283,4 +283,4 @@ def _is_served_nothing(path: Path, token: Path) -> None:
             page.enter("t" * 43)
             answer = page.ask("GET", "/v1/scene")
             assert (answer.status, answer.error["code"]) == (503, "ServiceUnavailable")
-            assert "only its own user and root may ask it" in answer.error["remedy"]
+            assert "only its own user and root may ask it" in answer.error["message"]

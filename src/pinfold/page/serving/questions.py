@@ -176,7 +176,7 @@ class AskedAgent:
         except httpx.TransportError as error:
             # Also where it lets nobody in but its own user and root.
             raise AwayError(
-                f"the agent at {self._socket} has hung up: {error or type(error).__name__}",
+                f"the agent at {self._socket} has hung up: {str(error) or type(error).__name__}",
                 "it has ended; or only its own user and root may ask it, and this is another",
             ) from None
 
