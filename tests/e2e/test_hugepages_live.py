@@ -79,7 +79,7 @@ def test_what_the_kernel_cannot_grant_is_given_back(pools: HugePagePools) -> Non
     refused = pinfold("allocate", "1Gi", str(most))
     assert refused.returncode == 1
     assert f"of {most} pages of 1Gi" in refused.stderr
-    assert "they were given back (memory is fragmented or in use" in refused.stderr
+    assert "they were given back; memory is fragmented or in use" in refused.stderr
     assert pools.of_size(LARGE) == before
 
 
