@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import signal
@@ -26,6 +27,9 @@ _AT_ONCE: Final = 100
 """Processes that are moved before somebody else may go on."""
 _PAUSE: Final = 0.001
 KILL_PAUSE: Final = 0.005
+_GENERATIONS: Final = 20
+"""How often in one look it is looked for children of those that were just killed."""
+
 _LONGEST_LOOK: Final = 10 * KILL_PAUSE
 _LAST_BREATH: Final = 1.0
 
@@ -128,7 +132,8 @@ def move(folder: Path, pid: int) -> bool:
 async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze) -> None:
     """SIGKILL every process until none is left.
 
-    Frozen first, so that none can fork away while they are ended one after the other.
+    Frozen first, so that none can fork away while they are ended one after the other; where there
+    is no freezer, those that were born meanwhile are looked for at once.
 
     Raises:
         CgroupError: processes are left after ``wait`` seconds (see :class:`Patience`).
@@ -138,16 +143,24 @@ async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze)
     while left := pids():
         seen.update(left)
         freeze(frozen=True)
-        for pid in pids():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
+        _kill(pids)
         freeze(frozen=False)
         if patience.ends():
             raise unending(left)
         await asyncio.sleep(KILL_PAUSE)
     await ended(seen)
+
+
+def _kill(pids: Callable[[], list[int]]) -> None:
+    killed: set[int] = set()
+    for _ in range(_GENERATIONS):
+        born = [pid for pid in pids() if pid not in killed]
+        if not born:
+            return
+        for pid in born:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(born)
 
 
 async def ended(pids: Iterable[int]) -> None:
