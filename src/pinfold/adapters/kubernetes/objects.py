@@ -258,7 +258,7 @@ class KubeObjects:
         path = _path(resource, namespace)
         what = f"{self.server}: GET {path}"
         limit, continued, is_first = self._chunk, "", True
-        is_anew, empty, seen = False, 0, {""}
+        is_anew, empty, seen = False, 0, set[str]()
         while is_first or continued:
             said = {
                 "limit": limit,
@@ -281,11 +281,11 @@ class KubeObjects:
                     ) from None
                 # The rest of this list is forgotten: one of now, at once, as chunks take too long.
                 limit, continued, is_first = 0, "", True
-                is_anew, empty, seen = True, 0, {""}
+                is_anew, empty, seen = True, 0, set()
                 continue
             found = self._decoded(decoder, raw, asked)
             continued = found.metadata.continued
-            if continued and continued in seen:
+            if continued in seen:
                 raise KubernetesError(
                     f"{what}: a list that goes round in circles: a continue token came again",
                     _WHOSE,
