@@ -54,9 +54,8 @@ def _opened(page: ServedPage) -> Iterator[Any]:
 
 def _first(tab: Any) -> tuple[float, float]:  # noqa: ANN401 - playwright's, where it is installed
     """When the first scene was drawn, from the navigation on, and how long that took: in ms."""
-    while not (told := tab.evaluate(_TOLD)):
-        time.sleep(0.05)
-    _, at, took = told[0]
+    tab.locator(".cell").first.wait_for()
+    _, at, took = tab.evaluate(_TOLD)[0]
     return at, took
 
 

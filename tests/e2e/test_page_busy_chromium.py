@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
-from tests.scenes.chromium import chromium, needs_chromium
+from tests.scenes.chromium import needs_chromium
 from tests.scenes.page_scenes import Node, mixed, small
 from tests.scenes.scripted_page import PageServer
 
@@ -22,18 +22,6 @@ pytestmark = needs_chromium
 NOW = time.time()
 EVERY = 0.1
 """Seconds between two changes: before any patience of the page is over."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def server() -> Iterator[PageServer]:
-    with PageServer().running() as server:
-        yield server
 
 
 @pytest.fixture

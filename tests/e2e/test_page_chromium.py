@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from pinfold.documents.live.scene import ScenePage
 from pinfold.page.files_of_page import whole_page
-from tests.scenes.chromium import chromium, needs_chromium, shown
+from tests.scenes.chromium import needs_chromium, shown
 from tests.scenes.page_pictures import FOLDER, MOST, take
 from tests.scenes.page_scenes import NODES, compared, cpus_of, page_of, small
 
@@ -24,12 +23,6 @@ PAGES: dict[str, ScenePage] = {name: page_of(build()) for name, build in NODES.i
     "compared": compared()
 }
 WIDTHS = (400, 1200, 3840)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

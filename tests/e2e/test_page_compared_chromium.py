@@ -10,16 +10,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, expect
 
 from pinfold.page.files_of_page import whole_page
-from tests.scenes.chromium import Shown, chromium, needs_chromium, shown
+from tests.scenes.chromium import Shown, needs_chromium, shown
 from tests.scenes.page_scenes import compared
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

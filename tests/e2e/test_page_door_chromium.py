@@ -11,17 +11,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from tests.scenes.chromium import Shown, chromium, needs_chromium
+from tests.scenes.chromium import Shown, needs_chromium
 from tests.scenes.served_page import ServedPage, begun, served_page
 from tests.scenes.web_world import Served, served
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 
-from tests.scenes.chromium import Shown, chromium, needs_chromium
+from tests.scenes.chromium import Shown, needs_chromium
 from tests.scenes.page_scenes import (
     HOSTILE,
     WHY,
@@ -30,18 +30,6 @@ from tests.scenes.scripted_page import PageServer
 pytestmark = needs_chromium
 
 NOW = time.time()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def server() -> Iterator[PageServer]:
-    with PageServer().running() as server:
-        yield server
 
 
 @contextmanager

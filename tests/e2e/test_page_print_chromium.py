@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from pinfold.documents.live.scene import ScenePage
 from pinfold.page.files_of_page import whole_page
-from tests.scenes.chromium import chromium, needs_chromium, shown
+from tests.scenes.chromium import needs_chromium, shown
 from tests.scenes.page_scenes import Node, compared, machine, page_of, small
 
 pytestmark = needs_chromium
 
 PAPERS = (718, 1280)
 """A4 upright, and what is wider than a window in which the pods stand beside the map."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def printed(page: Page) -> None:

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
-from tests.scenes.chromium import chromium, needs_chromium
+from tests.scenes.chromium import needs_chromium
 from tests.scenes.page_scenes import empty, small
 from tests.scenes.scripted_page import PageServer
 
@@ -28,25 +28,18 @@ PLACE = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
 @pytest.fixture
-def server() -> Iterator[PageServer]:
-    with PageServer().running() as server:
-        server.entries = [
-            {
-                "number": number, "at": NOW - 900 + 80 * number, "kind": "admitted", "pod_uid": "u",
-                "pod": f"default/p-{number}", "document": None, "words": "main: 1 CPU",
-            }
-            for number in range(10, 0, -1)
-        ]  # fmt: skip
-        server.every = replace(empty().scene(), live=False)
-        server.tell("whole", small().scene())
-        yield server
+def server(server: PageServer) -> PageServer:
+    server.entries = [
+        {
+            "number": number, "at": NOW - 900 + 80 * number, "kind": "admitted", "pod_uid": "u",
+            "pod": f"default/p-{number}", "document": None, "words": "main: 1 CPU",
+        }
+        for number in range(10, 0, -1)
+    ]  # fmt: skip
+    server.every = replace(empty().scene(), live=False)
+    server.tell("whole", small().scene())
+    return server
 
 
 @contextmanager

@@ -8,24 +8,17 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.scenes.chromium import SEEN, chromium, hide, needs_chromium, reveal
+from tests.scenes.chromium import SEEN, hide, needs_chromium, reveal
 from tests.scenes.page_scenes import small
 from tests.scenes.scripted_page import PageServer
 
 pytestmark = needs_chromium
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
 @pytest.fixture
-def server() -> Iterator[PageServer]:
-    with PageServer().running() as server:
-        server.tell("whole", small().scene())
-        yield server
+def server(server: PageServer) -> PageServer:
+    server.tell("whole", small().scene())
+    return server
 
 
 @contextmanager

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.scenes.chromium import Shown, chromium, needs_chromium
+from tests.scenes.chromium import Shown, needs_chromium
 from tests.scenes.manager_harness import manifest
 from tests.scenes.served_page import served_page
 from tests.scenes.web_world import Served, served
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def test_a_node_from_the_door_to_the_past(browser: Browser, tmp_path: Path) -> None:

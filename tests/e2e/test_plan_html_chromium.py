@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from tests.roots import ROOT
-from tests.scenes.chromium import chromium, needs_chromium, shown
+from tests.scenes.chromium import needs_chromium, shown
 from tests.scenes.page_pictures import FOLDER, MOST
 from tests.scenes.plan_picture import NAME, take
 
@@ -39,12 +38,6 @@ PAGES: Final = {
 }
 CPU: Final = re.compile(r"^CPU \d+")
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

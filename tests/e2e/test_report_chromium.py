@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ from pinfold.cli.report_files import write_pictures, write_report
 from pinfold.documents.simulation.results import Simulation
 from pinfold.views.report.view import report_view
 from tests.roots import ROOT
-from tests.scenes.chromium import chromium, needs_chromium, shown
+from tests.scenes.chromium import needs_chromium, shown
 from tests.scenes.simulation_results import (
     HOSTILE_NAMES,
     LONG_NAMES,
@@ -41,12 +40,6 @@ KINDS = {
     "without pods": without_pods(),
 }
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def test_what_the_command_writes_is_such_a_page(browser: Browser, tmp_path: Path) -> None:
